@@ -98,7 +98,8 @@ def row_of(documents: list[list[int]], row: list[Piece], seq_len: int, pad: int,
         is_last = place + 1 == seq_len
         goes_on = bool(following) if is_last else inputs[place][2] == inputs[place + 1][2]
         is_end = targets[place] == eot != tokens[place]
-        mask.append(place < num_real and (goes_on or is_end))
+        is_padding = place + 1 >= num_real and not (is_last and following)  # of the target
+        mask.append(not is_padding and (goes_on or is_end))
     return (
         tokens,
         targets,

@@ -282,6 +282,19 @@ def test_overwrite_starts_anew_and_leaves_no_shard_of_the_old_run(
     assert read_files(out) == oracle.npy_files(documents, 9000, "edufineweb")
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_prepare_when_another_recipes_meta_pkl_is_there_then_refused(tmp_path, overwrite):
+    """nanoGPT's train.py would make a model of its few characters: index out of range."""
+    out = tmp_path / "shakespeare_char"
+    out.mkdir()
+    (out / "meta.pkl").write_bytes(b"of 65 characters")
+    corpus = write_corpus("jsonl", tmp_path, made_texts(20))
+    with pytest.raises(ConflictError, match=r"holds a meta\.pkl of other tokens") as caught:
+        tokenmill.prepare(corpus, out, runner="inline", overwrite=overwrite)
+    assert "remove it" in caught.value.hint and os.listdir(out) == ["meta.pkl"]
+    tokenmill.prepare(corpus, out, runner="inline", format="llmc")
+
+
 def test_prepare_into_a_folder_with_foreign_shards_is_a_conflict(tmp_path, corpus):
     out = tmp_path / "out"
     out.mkdir()

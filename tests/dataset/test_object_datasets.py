@@ -32,8 +32,9 @@ from tokenmill.dataset.files import files_at
 from tokenmill.dataset.inspect import document, glance, look_into, token_offset
 from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.dataset.verify import verify
-from tokenmill.errors import ConfigError, IntegrityError, NetworkError
+from tokenmill.errors import ConfigError, ConflictError, IntegrityError, NetworkError
 from tokenmill.formats import NAMES
+from tokenmill.look.report import survey as survey_module
 from tokenmill.look.report.survey import SurveyOptions, survey
 from tokenmill.look.view.steps import steps_of_file
 from tokenmill.storage import retry
@@ -206,6 +207,20 @@ def test_loader_when_url_then_the_rows_of_the_folder(name, shuffle, small, uploa
     for ours, theirs in zip(here, there, strict=True):
         assert np.array_equal(ours.tokens, theirs.tokens)
     assert here.state_dict() == there.state_dict()
+
+
+def test_loader_when_an_object_is_replaced_at_equal_size_then_its_state_is_refused(
+    small, upload, bucket, s3
+):
+    url, options = upload(small("npy")), {"seq_len": 64, "batch_size": 24}
+    state = tokenmill.Loader(url, **options).state_dict()
+
+    def reverse(data: bytearray) -> None:
+        data[128:] = np.frombuffer(data[128:], np.uint16)[::-1].tobytes()
+
+    damage(s3, bucket, f"some/data/{first_shard(small('npy'))}", reverse)
+    with pytest.raises(ConflictError, match=r"the content of data was \w+, is"):
+        tokenmill.Loader(url, **options).load_state_dict(state)
 
 
 @pytest.mark.parametrize("name", ["nanogpt", "npy", "megatron", "parquet", "mds"])
@@ -639,8 +654,9 @@ def test_report_of_a_bucket_says_what_that_of_the_folder_says(name, small, uploa
 
 
 def test_sampled_report_of_a_bucket_reads_little_and_its_places_are_found(
-    large, upload, s3, capsys
+    large, upload, s3, capsys, monkeypatch
 ):
+    monkeypatch.setattr(survey_module, "QUICK_FAR_TOKENS", 1 << 20)
     url = upload(large("nanogpt"))
     looked = look_into(url)
     found = survey(looked, SurveyOptions())

@@ -313,6 +313,12 @@ def wrong(report: Report, check: str) -> str:
     return "\n".join(problems(report))
 
 
+def test_result_when_something_is_wrong_then_it_is_false(out):
+    assert tokenmill.verify(out)
+    os.truncate(out / "fineweb_train_000001.bin", 2000)
+    assert not tokenmill.verify(out)
+
+
 def test_truncated_shard_is_named_with_both_sizes(out):
     name = "fineweb_train_000001.bin"
     os.truncate(out / name, 2000)

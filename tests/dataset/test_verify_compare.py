@@ -270,7 +270,7 @@ def test_verify_when_a_link_keeps_shards_closed_then_that_is_not_success(out, tm
     (tmp_path / "elsewhere").write_text("x")
     (out / "train.extra").symlink_to(tmp_path / "elsewhere")
     report = verify(out)
-    assert report.is_whole and not report.is_complete
+    assert report.is_whole and not report.is_complete and not report
     assert status(report)["vocabulary"] == "unable"
 
 
@@ -352,7 +352,7 @@ def test_verify_when_most_documents_have_no_token_then_they_are_compared(tmp_pat
     options = {"eot": "none", "empty": "keep", "val_fraction": 0.5}
     out = prepared(tmp_path / "c.jsonl", tmp_path / "out", **options)
     report = verify(out, full=True)
-    assert report.is_whole and report.is_complete
+    assert report.is_whole and report.is_complete and report
     assert "201 documents" in detail(report)["sources"]
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import loader_oracle as oracle
 import tokenmill
-from corpora import made_texts
+from corpora import made_texts, write_corpus
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
 from tokenmill.loader import prefetch
 from tokenmill.loader.prefetch import Prefetch
@@ -202,6 +202,47 @@ def test_run_of_a_mixture_ends_before_a_source_is_used_up_and_the_weights_hold_t
     assert progress["few"].epochs == 1.0 and progress["many"].epochs == 0.1
 
 
+# Ranks
+
+
+def test_ranks_when_not_given_then_those_of_the_environment(small, monkeypatch):
+    options = {"seq_len": 4, "batch_size": 4, "shuffle": None}
+    together = rows_of(itertools.islice(tokenmill.Loader(small, **options), 3))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    loaders = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        loaders.append(tokenmill.Loader(small, **options))
+    assert [f"rank {rank} of 2" in repr(loader) for rank, loader in enumerate(loaders)]
+    parts = [[rows_of([batch]) for batch in itertools.islice(one, 3)] for one in loaders]
+    assert [row for step in zip(*parts, strict=True) for part in step for row in part] == together
+    # What is given counts; one rank alone takes all rows.
+    assert "rank 0 of 2" in repr(tokenmill.Loader(small, rank=0, **options))
+    assert "rank 1 of 4" in repr(tokenmill.Loader(small, world_size=4, **options))
+    assert "rank 0 of 1" in repr(tokenmill.Loader(small, world_size=1, **options))
+    reopen, arguments = loaders[0].__reduce__()  # in a worker of rank 0
+    assert "rank 0 of 2" in repr(reopen(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("environment", "given", "message"),
+    [
+        ({"WORLD_SIZE": "2"}, {}, "rank is not given, and this is one of 2 ranks"),
+        ({}, {"world_size": 2}, "rank is not given"),
+        ({"RANK": "1"}, {}, "rank 1 of world_size 1"),
+        ({"RANK": "3", "WORLD_SIZE": "2"}, {}, "rank 3 of world_size 2"),
+        ({"RANK": "one", "WORLD_SIZE": "2"}, {}, "RANK in the environment is 'one'"),
+        ({"RANK": "0", "WORLD_SIZE": "-2"}, {}, "WORLD_SIZE in the environment is '-2'"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, {}, "rank 0 of world_size 0"),
+    ],
+)
+def test_ranks_when_they_cannot_be_then_refused(small, monkeypatch, environment, given, message):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=message):
+        tokenmill.Loader(small, seq_len=4, batch_size=4, **given)
+
+
 # The state
 
 
@@ -238,6 +279,37 @@ def test_state_of_other_data_or_options_is_refused_with_what_differs(small, tmp_
     for wrong in ({}, {"rows": -1, "tokenmill_loader": 1}, {"rows": 5}, "rows"):
         with pytest.raises(ConfigError, match="not the state of a Loader"):
             tokenmill.Loader(small, **options).load_state_dict(wrong)
+    for name, value in [
+        ("data", None),
+        ("data", 5),
+        ("data", ["data"]),
+        ("data", {5: "data"}),
+        ("rows", 10**30),
+        ("rows", 10**5000),
+        ("rows", 1.0),
+        ("seed", np.zeros(2)),
+    ]:
+        with pytest.raises(ConfigError, match="not the state of a Loader"):
+            tokenmill.Loader(small, **options).load_state_dict({**state, name: value})
+    loader = tokenmill.Loader(small, **options)
+    loader.load_state_dict({**state, "rows": (1 << 48) - 1})
+    assert next(iter(loader)).rows == (1 << 48) + 1
+
+
+def test_state_when_a_shard_was_rewritten_below_its_manifest_then_refused(tmp_path):
+    corpus = write_corpus("jsonl", tmp_path, made_texts(60))
+    out = tmp_path / "out"
+    tokenmill.prepare(corpus, out, runner="inline")
+    tokenmill.pack(out, seq_len=16)
+    options = {"seq_len": 16, "batch_size": 2}
+    state = tokenmill.Loader(out, **options).state_dict()
+    [shard] = out.glob("*train*.bin")
+    tokens = np.fromfile(shard, np.uint16)
+    np.random.default_rng(0).permutation(tokens).tofile(shard)
+    with pytest.raises(ConflictError, match=r"the content of data was \w+, is"):
+        tokenmill.Loader(out, **options).load_state_dict(state)
+    with pytest.raises(ConflictError, match="made for other tokens"):
+        tokenmill.Loader(out, packed=True, **options)
 
 
 def test_same_tokens_elsewhere_and_a_later_stage_are_the_same_run(small, tmp_path):
@@ -419,7 +491,10 @@ def test_prefetch_when_left_early_or_broken_then_no_thread_stays_and_the_error_a
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 10, "world_size": 4}, r"(?s)cannot be shared by 4 ranks.*batch_size=8"),
+        (
+            {"batch_size": 10, "rank": 0, "world_size": 4},
+            r"(?s)cannot be shared by 4 ranks.*batch_size=8",
+        ),
         ({"rank": 2, "world_size": 2}, "ranks are 0 to world_size - 1"),
         ({"shuffle": "blocks"}, "did you mean 'block'"),
         ({"extras": ("doc_ids",)}, "document_ids"),

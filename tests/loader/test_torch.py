@@ -12,8 +12,11 @@ import pytest
 
 import loader_oracle as oracle
 import tokenmill
+from tokenmill.errors import ConfigError
 
 torch = pytest.importorskip("torch")
+from torch.utils.data import DataLoader  # noqa: E402
+
 from tokenmill.loader.torch import TorchLoader, TorchRows  # noqa: E402
 
 # Not how many workers are quick, but that any number gives the same rows.
@@ -61,6 +64,21 @@ def test_state_with_workers_goes_on_with_any_other_number_of_them(small):
         found += firsts(itertools.islice(batches, count))
         state = json.loads(json.dumps(batches.state_dict()))
     assert found == expected[:16] and len(batches) == len(expected) - 16
+
+
+def test_second_loop_over_rows_in_workers_begins_again_and_that_of_a_torch_loader_goes_on(small):
+    expected = [batch.tokens.tolist() for batch in itertools.islice(loader_of(small), 6)]
+    plain = DataLoader(TorchRows(loader_of(small)), batch_size=None, num_workers=2)
+    assert [firsts(itertools.islice(plain, 3)) for _ in range(2)] == [expected[:3], expected[:3]]
+    batches = TorchLoader(loader_of(small), 2)
+    assert [firsts(itertools.islice(batches, 3)) for _ in range(2)] == [expected[:3], expected[3:]]
+
+
+@pytest.mark.parametrize("wrong", [{}, {"begun": 1}, {"begun": {}, "made": 0}, {"made": "x"}])
+def test_state_of_rows_that_is_none_is_refused(small, wrong):
+    rows = TorchRows(loader_of(small))
+    with pytest.raises(ConfigError, match="not the state of a Loader"):
+        rows.load_state_dict(wrong)
 
 
 def test_tensors_share_memory_with_the_batch_and_have_the_extras(small):

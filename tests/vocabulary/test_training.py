@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import os
 import random
@@ -420,6 +421,41 @@ def test_training_when_it_cannot_be_done_then_nothing_is_written(corpus, tmp_pat
     with pytest.raises(ConfigError, match="it became an ordinary token"):
         trained(corpus, tmp_path / "no.json", TrainingOptions(350, "cl100k", ("token",)))
     assert not (tmp_path / "no.json").exists()
+
+
+@pytest.mark.parametrize("name", ["my.json", "my.tiktoken"])
+def test_training_when_a_file_appears_meanwhile_then_it_is_not_replaced(corpus, tmp_path, name):
+    class Another(TrainingWatch):
+        def counted(self, text_bytes: int) -> None:
+            (tmp_path / name).write_text("another's")
+
+    config = Config(sources=(str(corpus),), out=str(tmp_path / "my.json"))
+    with pytest.raises(ConflictError, match="appeared during the training"):
+        train(config, TrainingOptions(300), watch=Another())
+    assert (tmp_path / name).read_text() == "another's"
+    assert train(config, TrainingOptions(300), overwrite=True).sha256
+
+
+def test_training_when_two_run_at_once_then_one_of_them_is_refused(corpus, tmp_path):
+    out = tmp_path / "my.json"
+
+    class Second(TrainingWatch):
+        found = None
+
+        def counted(self, text_bytes: int) -> None:
+            if self.found is None:
+                self.found = trained(corpus, out, TrainingOptions(310))
+
+    second, config = Second(), Config(sources=(str(corpus),), out=str(out))
+    with pytest.raises(ConflictError, match="appeared during the training"):
+        train(config, TrainingOptions(300), watch=second)
+    assert hashlib.sha256(out.read_bytes()).hexdigest() == second.found.sha256
+    assert len((tmp_path / "my.tiktoken").read_bytes().splitlines()) == 309
+    # Two of the same write the same.
+    second.found = None
+    for path in tmp_path.glob("my.*"):
+        path.unlink()
+    assert train(config, TrainingOptions(310), watch=second).sha256 == second.found.sha256
 
 
 def test_page_when_its_commands_are_run_then_they_work(corpus, tmp_path, monkeypatch, capsys):

@@ -9,6 +9,7 @@ from tokenmill.api.tokenizer import encoding_named
 from tokenmill.dataset.verify import Report as VerifyReport
 from tokenmill.dataset.verify import verify as verified
 from tokenmill.encodings import Encoding
+from tokenmill.loader.packing.plan_check import check_row_plans
 from tokenmill.wording.keywords import suggesting
 from tokenmill.wording.quantities import Quantity, count_of
 
@@ -33,7 +34,7 @@ def verify(
     """Check every file and token of a dataset. Faults are reported, not raised:
 
         report = tokenmill.verify("data/mine", sample=1000)
-        assert report.is_whole, report.failures
+        assert report, report.failures
 
     `sample` documents, or all of them with `full`, are encoded again from the inputs and compared;
     `sources` is where the inputs are now, if they moved. The other arguments describe a folder that
@@ -51,4 +52,5 @@ def verify(
         full=full,
         sources=[os.fspath(source) for source in sources],
         num_proc=num_proc,
+        also=(check_row_plans,),
     )

@@ -78,7 +78,7 @@ examples:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.exact and arguments.owns_process:
+    if arguments.owns_process:
         from tokenmill.runners.spawn import stay_single_threaded
 
         stay_single_threaded()  # so that it may fork
@@ -87,7 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         folders = [arguments.folder, *([arguments.other] if arguments.other else [])]
         with readable():
-            found = [surveyed(folder, arguments, moving) for folder in folders]
+            opened = [looked_into(folder, arguments) for folder in folders]
+            found = [surveyed(looked, opened, arguments, moving) for looked in opened]
     finally:
         moving.end()
     show(found, arguments)
@@ -137,19 +138,28 @@ class Surveyed:
     figures: Figures
 
 
-def surveyed(folder: str, arguments: argparse.Namespace, moving: MovingLine) -> Surveyed:
-    from tokenmill.look.report.survey import SurveyOptions, survey
+def surveyed(
+    looked: LookedInto,
+    compared: list[LookedInto],
+    arguments: argparse.Namespace,
+    moving: MovingLine,
+) -> Surveyed:
+    """The figures of a dataset. A split that has to be sampled in one of those that are compared is
+    sampled in all of them."""
+    from tokenmill.look.report.survey import SurveyOptions, is_quick, survey
     from tokenmill.runners.machine import available_cpus
 
-    looked = looked_into(folder, arguments)
     commands = commands_of(looked, arguments)
     throughput = None
     if arguments.timings:
         from tokenmill.look.report.throughput import throughput_of
 
-        throughput = throughput_of(arguments.timings, looked.dataset.manifest, folder)
+        throughput = throughput_of(arguments.timings, looked.dataset.manifest, arguments.folder)
     reading = SurveyOptions(
         is_exact=arguments.exact,
+        sampled=frozenset(
+            name for one in compared for name in one.dataset.streams if not is_quick(one, name)
+        ),
         with_text=not arguments.no_text,
         num_proc=arguments.num_proc or available_cpus(),
         progress=moving.show,

@@ -105,6 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     moving = MovingLine(sys.stderr, arguments.quiet or arguments.json)
     try:
         from tokenmill.dataset.verify import verify
+        from tokenmill.loader.packing.plan_check import check_row_plans
 
         report_retries()
         report = verify(
@@ -118,6 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
             sources=arguments.source,
             num_proc=arguments.num_proc,
             progress=moving.show,
+            also=(check_row_plans,),
         )
     finally:
         moving.end()

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from tokenmill.assemble.sidecars import FOLDER as SIDECAR_FOLDER
 from tokenmill.assemble.sidecars import PATTERN as SIDECAR_PATTERN
 from tokenmill.dataset.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest
-from tokenmill.dataset.places import WORK_NAME
+from tokenmill.dataset.places import WORK_NAME, is_row_plan
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
 from tokenmill.formats import Format
 from tokenmill.storage import files
 from tokenmill.storage.store import store_of
+
+_NANOGPT_META = "meta.pkl"  # of nanoGPT's recipes for characters; we write none
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,28 +40,38 @@ class OutputNames:
         return re.fullmatch(f"{pattern}|{SIDECAR_PATTERN}", name) is not None
 
     def replaced_in(self, out: str) -> set[str]:
-        """The files that a new dataset replaces: those of the finished dataset, and those whose
-        names it would use. In a bucket none: it gets a folder of its own."""
-        if not store_of(out).has_locks:
-            return set()
-        return _listed_names(out) | self._alike_in(out)
+        """The files that a new dataset replaces: those of the finished dataset, with the plans of
+        its rows, and those whose names it would use. In a bucket none: it gets its own folder."""
+        return self._replaced_in(out) if store_of(out).has_locks else set()
+
+    def _replaced_in(self, folder: str) -> set[str]:
+        names = files.names_below(folder)
+        return _listed_names(folder) | self._alike(names) | set(filter(is_row_plan, names))
 
     def unlisted_in(self, out: str) -> list[str]:
         """Those of the replaced files that no manifest lists; they may be somebody else's."""
-        return sorted(self.replaced_in(out) - _listed_names(out))
+        if not store_of(out).has_locks:
+            return []
+        return sorted(self._alike(files.names_below(out)) - _listed_names(out))
 
-    def _alike_in(self, out: str) -> set[str]:
-        names = files.names_below(out)
+    def _alike(self, names: Iterable[str]) -> set[str]:
         return {name for name in names if name in self or name == QUARANTINE_NAME}
 
     def require_free(self, out: str, overwrite: bool) -> None:
         """Raise ConflictError for a folder in which a trainer would find other shards beside
-        ours."""
+        ours, or another vocabulary."""
+        names = files.names_below(out)
+        if self.format.name == "nanogpt" and _NANOGPT_META in names:
+            raise ConflictError(
+                f"{out} holds a {_NANOGPT_META} of other tokens: nanoGPT's train.py takes the size "
+                "of its vocabulary from it",
+                hint="remove it, or choose another folder with -o",
+            )
         suffix = os.path.splitext(self._shard_name("train"))[1]
         going = self.replaced_in(out) if overwrite else set()
         others = [
             name
-            for name in files.names_below(out)
+            for name in names
             if name in self or (not self.format.traits.one_file and name.endswith(suffix))
         ]
         if others := [name for name in others if name not in going]:
@@ -87,7 +99,7 @@ class OutputNames:
     def require_apart(self, out: str, inputs: Iterable[str]) -> None:
         """Raise ConfigError if an input, under any name or link, is a file that a run into `out`
         would replace or remove."""
-        names = _listed_names(out) | self._alike_in(out) | {MANIFEST_NAME, QUARANTINE_NAME}
+        names = self._replaced_in(out) | {MANIFEST_NAME, QUARANTINE_NAME}
         ours = {_file_id(os.path.join(out, name)) for name in names} - {None}
         work = _canonical(os.path.join(out, WORK_NAME))
         for path in inputs:

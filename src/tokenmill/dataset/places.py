@@ -3,6 +3,7 @@
 On a disk:
 
     OUT/tokenmill.json                the manifest of a finished dataset
+    OUT/tokenmill-packed-2048.rows    a plan of its rows (loader/packing/), of 2,048 tokens each
     OUT/.tokenmill/plan.json          an unfinished run
     OUT/.tokenmill/lock               held while a process works on the run
     OUT/.tokenmill/ID/                the run's work so far; ID is the start of its plan's hash
@@ -12,7 +13,7 @@ In a bucket, where a request may arrive long after it was sent, no two runs shar
 has another ID, and two small objects say whose turn it is (bucket_runs.py):
 
     OUT/tokenmill.json                a pointer to the finished dataset
-    OUT/ID/                           its shards and its manifest: the folder that a trainer reads
+    OUT/ID/                           its shards, manifest and plans of rows: what a trainer reads
     OUT/.tokenmill/run.json           the ID of the latest run
     OUT/.tokenmill/ID/                its plan and its work so far
 """
@@ -31,6 +32,10 @@ WORK_NAME = ".tokenmill"
 POINTER_NAME = "tokenmill.json"  # the name of a manifest, too: it is what one looks for
 MAX_POINTER_BYTES = 256
 _ID = re.compile("[0-9a-f]{16}", re.ASCII)
+
+
+def is_row_plan(name: str) -> bool:
+    return re.fullmatch(r"tokenmill-packed-[0-9]+\.rows", name) is not None
 
 
 def plan_path(out: str) -> str:

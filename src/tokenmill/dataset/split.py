@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.dataset.content import Content, document_content, token_content
 from tokenmill.dataset.document_bounds import DocumentBounds
 from tokenmill.dataset.index_cache import IndexCache
 from tokenmill.dataset.kept_rows import KeptRows, kept_rows_of
@@ -76,6 +77,17 @@ class Split:
     def bounds(self) -> DocumentBounds:
         """Where documents begin and end. Raises ConfigError if nothing says so."""
         return DocumentBounds(self._stream, self.shards, self._cache, self._key())
+
+    @functools.cached_property
+    def token_content(self) -> str:
+        """Identifies its tokens; 64 places of them are read."""
+        return token_content(self, self._looked.dataset.manifest)
+
+    @functools.cached_property
+    def content(self) -> Content:
+        """Identifies its tokens and its documents."""
+        documents = document_content(self, self._looked.dataset.manifest)
+        return Content(self.token_content, documents)
 
     @functools.cached_property
     def _kept(self) -> KeptRows | None:

@@ -1,6 +1,6 @@
 """`tokenmill.Loader`: batches of tokens for a trainer, from shards of any format.
 
-    loader = tokenmill.Loader("data/mine", seq_len=1024, batch_size=512, rank=rank, world_size=8)
+    loader = tokenmill.Loader("data/mine", seq_len=1024, batch_size=512)
     for batch in loader:
         loss = model(batch.tokens, batch.targets)
         checkpoint["loader"] = loader.state_dict()
@@ -32,10 +32,17 @@ from tokenmill.loader.account import (
 from tokenmill.loader.batch import TokenBatch
 from tokenmill.loader.batch_maker import BatchMaker, BatchPlan
 from tokenmill.loader.mixing import Mixture
-from tokenmill.loader.options import LoaderOptions, Packed, Stages, Weights, stages_given
+from tokenmill.loader.options import (
+    LoaderOptions,
+    Packed,
+    Stages,
+    Weights,
+    ranks_given,
+    stages_given,
+)
 from tokenmill.loader.prefetch import Prefetch
 from tokenmill.loader.source import Given, sources_of, stages_of
-from tokenmill.loader.state import checked_rows, data_of, mix_of, require_same, state_of
+from tokenmill.loader.state import checked_rows, data_of, hash_of, mix_of, require_same, state_of
 from tokenmill.loader.steps import Range, Skips
 from tokenmill.wording.keywords import suggesting
 from tokenmill.wording.plural import counted
@@ -55,8 +62,8 @@ class Loader:
         batch_size: Quantity,
         weights: Weights | None = None,
         stages: Stages = (),
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
         seed: int = 0,
         split: str = "train",
         shuffle: str | None = "full",
@@ -72,19 +79,22 @@ class Loader:
         """`sources`: a dataset (a path, a URL, or what `tokenmill.open` returned), or several by
         name. `weights`: how many tokens of each, as ratios; by default as many as they have.
         `stages`: [("50B", {"web": 0.6, "code": 0.4})], other weights from that token of the run on.
-        `epochs`: the run ends before a source begins another epoch; None: it never ends.
-        `skip`: ranges of rows of the run to leave out. `extras`: any of cu_seqlens, position_ids,
-        document_ids and loss_mask. `packed`: rows of the plan that `tokenmill pack` wrote beside
-        the data; or the path of a plan; or either for each source by name. `prefetch`: steps that
-        a thread prepares. `cache_dir`: keeps data of a store on disk, up to `cache_bytes`.
+        `rank`, `world_size`: by default RANK and WORLD_SIZE of the environment, as torchrun sets
+        them; without these, one rank. `epochs`: the run ends before a source begins another epoch;
+        None: it never ends. `skip`: ranges of rows of the run to leave out. `extras`: any of
+        cu_seqlens, position_ids, document_ids and loss_mask. `packed`: rows of the plan that
+        `tokenmill pack` wrote beside the data; or the path of a plan; or either for each source by
+        name. `prefetch`: steps that a thread prepares. `cache_dir`: keeps data of a store on disk,
+        up to `cache_bytes`.
         """
+        own_rank, num_ranks = ranks_given(rank, world_size)
         self.options = LoaderOptions(
             seq_len=count_of("seq_len", seq_len),
             batch_size=count_of("batch_size", batch_size),
             weights=weights,
             stages=stages_given(stages),
-            rank=operator.index(rank),
-            world_size=operator.index(world_size),
+            rank=own_rank,
+            world_size=num_ranks,
             seed=operator.index(seed),
             split=split,
             shuffle=shuffle,
@@ -214,11 +224,17 @@ class Loader:
             "split": self.options.split,
             "mix": mix_of(self._mixture.stages, rows),
             "data": self._data,
+            **({"documents": self._documents} if self.options.extras else {}),
         }
 
     @functools.cached_property
     def _data(self) -> dict[str, str]:
         return data_of({source.name: source.content for source in self._sources})
+
+    @functools.cached_property
+    def _documents(self) -> str:
+        """Identifies the documents, which extras are made of."""
+        return hash_of([[one.name, one.rows.split.content.documents] for one in self._sources])
 
     # Where rows came from
 

@@ -29,10 +29,10 @@ def position_ids(starts: Flags) -> npt.NDArray[np.int32]:
 
 def loss_mask(starts: Flags, tokens: Buffer, eot_ids: Numbers, num_real: Numbers) -> Flags:
     """Whether a target belongs to the document of its input. The EOT id that ends a document counts
-    as its own, even if it begins the next one, or the padding. `eot_ids` has the EOT id of each
-    row, -1 if documents have none; `num_real` its number of tokens before the padding."""
+    as its own, even if it begins the next one. Padding is never a target. `eot_ids` has the EOT id
+    of each row, -1 if documents have none; `num_real` its number of tokens before the padding."""
     is_end: Flags = (tokens[:, 1:] == eot_ids) & (tokens[:, :-1] != eot_ids)
-    is_real: Flags = np.arange(1, tokens.shape[1]) <= num_real
+    is_real: Flags = np.arange(1, tokens.shape[1]) < num_real
     return (~starts[:, 1:] | is_end) & is_real
 
 

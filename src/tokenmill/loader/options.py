@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -75,6 +76,34 @@ class LoaderOptions:
             )
         if self.batch_size > MAX_PLACES:
             raise ConfigError(f"batch_size {self.batch_size:,} is over {MAX_PLACES:,}")
+
+
+def ranks_given(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """`rank` and `world_size`; where they are None, RANK and WORLD_SIZE of the environment, as
+    torchrun sets them, or else one rank."""
+    if rank is None:
+        rank = 0 if world_size == 1 else _environment_number("RANK")
+    if world_size is None:
+        known = _environment_number("WORLD_SIZE")
+        world_size = 1 if known is None else known
+    if rank is None and world_size > 1:
+        raise ConfigError(
+            f"rank is not given, and this is one of {world_size} ranks",
+            hint=f"rank=0 to {world_size - 1}, or RANK in the environment: torchrun sets it",
+        )
+    return operator.index(rank or 0), operator.index(world_size)
+
+
+def _environment_number(name: str) -> int | None:
+    value = os.environ.get(name)
+    if not value:
+        return None
+    if not (value.isascii() and value.isdecimal()):
+        raise ConfigError(
+            f"{name} in the environment is {value!r}, which is not a number",
+            hint="give rank= and world_size=, or start the processes with torchrun",
+        )
+    return int(value)
 
 
 def stages_given(stages: Stages) -> tuple[tuple[int, Weights], ...]:

@@ -67,7 +67,10 @@ class PackedRows:
         return found
 
     def num_real(self, rows: Numbers) -> Numbers:
-        return np.array([sum(lengths) for _, lengths, _ in self._pieces(rows)], np.int64)
+        pieces, seq_len = self._pieces(rows), self.plan.seq_len
+        sizes = [(sum(lengths), is_cut) for _, lengths, is_cut in pieces]
+        # A document that the plan cut goes on in the row's last target.
+        return np.array([size + (is_cut and size == seq_len) for size, is_cut in sizes], np.int64)
 
     def documents(self, rows: Numbers) -> list[tuple[int, Sequence[int]]]:
         found: list[tuple[int, Sequence[int]]] = []

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenmill.dataset.cache_folder import CacheFolder
-from tokenmill.dataset.content import content_of
 from tokenmill.dataset.made_with import is_same
 from tokenmill.dataset.opened import OpenedDataset, opened
+from tokenmill.dataset.places import dataset_folder
 from tokenmill.errors import ConfigError, unknown_name
 from tokenmill.loader.block_cache import BlockCache, block_tokens_of
 from tokenmill.loader.mixing import Stage, stage_of
@@ -34,8 +34,8 @@ class Source:
 
     @property
     def content(self) -> str:
-        """Identifies the tokens, and the plan of packed rows."""
-        found = content_of(self.dataset, self.rows.split)
+        """Identifies the tokens, and the plan of packed rows, which is of known documents."""
+        found = self.rows.split.token_content
         return (
             f"{found} in rows {self.rows.plan.id}" if isinstance(self.rows, PackedRows) else found
         )
@@ -89,7 +89,7 @@ def _rows_of(dataset: OpenedDataset, options: LoaderOptions, plan: PlanChoice) -
         cache = BlockCache(split, size, folder, dataset.content_key if folder else None)
     if plan is False:
         return SplitRows(split, seq_len, cache)
-    path = plan_path(dataset.path, seq_len) if plan is True else os.fspath(plan)
+    path = plan_path(dataset_folder(dataset.path), seq_len) if plan is True else os.fspath(plan)
     return PackedRows(split, opened_plan(path, dataset, seq_len, options.split), cache)
 
 

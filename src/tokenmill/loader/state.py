@@ -18,6 +18,8 @@ VERSION = 1
 # Sources are listed one by one if the state stays under 1 kB.
 MAX_DATA_BYTES = 600
 
+MAX_ROWS = 1 << 48  # no run has more; places are computed in 64 bits
+
 _MEANINGS = {
     "seq_len": "tokens a row",
     "seed": "the seed",
@@ -36,24 +38,48 @@ def data_of(contents: Mapping[str, str]) -> dict[str, str]:
     plain = dict(contents)
     if len(json.dumps(plain)) <= MAX_DATA_BYTES:
         return plain
-    return {f"all {len(plain)}": _hash_of(sorted(plain.items()))}
+    return {f"all {len(plain)}": hash_of(sorted(plain.items()))}
 
 
 def mix_of(stages: Sequence[Stage], rows: int) -> str:
     """Identifies the weights that affect the first `rows` rows."""
     begun = [stage for stage in stages if stage.start < rows] or stages[:1]
-    return _hash_of([[stage.start, stage.weights] for stage in begun])
+    return hash_of([[stage.start, stage.weights] for stage in begun])
 
 
 def checked_rows(state: Mapping[str, Any]) -> int:
     """The counter of a state. Raises ConfigError if it is not one of ours."""
     rows = state.get("rows") if isinstance(state, Mapping) else None
-    if type(rows) is not int or rows < 0 or state.get("tokenmill_loader") != VERSION:
-        raise ConfigError(
-            f"this is not the state of a Loader: {str(state)[:100]}",
-            hint="load what loader.state_dict() returned",
-        )
-    return rows
+    is_ours = (
+        isinstance(rows, int)
+        and 0 <= rows < MAX_ROWS
+        and state.get("tokenmill_loader") == VERSION
+        and isinstance(state.get("data"), Mapping)
+        and _is_plain(state)
+    )
+    if not is_ours:
+        raise not_a_state(state)
+    return int(rows or 0)
+
+
+def not_a_state(state: object) -> ConfigError:
+    try:
+        shown = str(state)[:100]
+    except (ValueError, RecursionError):  # a number of many thousand digits
+        shown = type(state).__name__
+    return ConfigError(
+        f"this is not the state of a Loader: {shown}",
+        hint="load what loader.state_dict() returned",
+    )
+
+
+def _is_plain(state: Mapping[str, Any]) -> bool:
+    """Whether it could be JSON, so that values can be compared and shown."""
+    try:
+        json.dumps(dict(state))
+        return all(isinstance(name, str) for name in state["data"])
+    except (TypeError, ValueError, RecursionError):
+        return False
 
 
 def require_same(state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
@@ -70,6 +96,10 @@ def require_same(state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
             lines.append(f"data: the source {name} is new")
         elif was[name] != now[name]:
             lines.append(f"data: the content of {name} was {was[name]}, is {now[name]}")
+    # A state that was saved without extras does not say which documents there were.
+    documents = state.get("documents", own.get("documents"))
+    if "documents" in own and documents != own["documents"]:
+        lines.append(f"data: the documents were {documents}, are {own['documents']}")
     if lines:
         raise ConflictError(
             "\n  ".join(["the state is from another run:", *lines]),
@@ -78,5 +108,5 @@ def require_same(state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         )
 
 
-def _hash_of(plain: Any) -> str:
+def hash_of(plain: Any) -> str:
     return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:16]

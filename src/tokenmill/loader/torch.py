@@ -24,6 +24,7 @@ except ImportError as error:
 
 from tokenmill.loader.batch import TokenBatch
 from tokenmill.loader.loader import Loader
+from tokenmill.loader.state import MAX_ROWS, not_a_state
 
 Tensors = dict[str, Any]
 
@@ -38,8 +39,10 @@ def tensors_of(batch: TokenBatch) -> Tensors:
 class TorchRows(IterableDataset[Tensors]):
     """A rank's batches as a dataset for DataLoader(..., batch_size=None).
 
-    torchdata's StatefulDataLoader keeps its state for each worker, so it must be loaded with the
-    same number of workers. TorchLoader has no such limit.
+    With worker processes, a second loop over the same DataLoader begins again where the first one
+    began: torch makes new workers of this object, and does not tell it what they delivered.
+    TorchLoader goes on. torchdata's StatefulDataLoader keeps its state for each worker, so it must
+    be loaded with the same number of workers; TorchLoader has no such limit.
     """
 
     def __init__(self, loader: Loader) -> None:
@@ -62,8 +65,11 @@ class TorchRows(IterableDataset[Tensors]):
         return {"begun": self._begun, "made": self._num_made}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.loader.load_state_dict(state["begun"])
-        self._begun, self._num_made = dict(state["begun"]), int(state["made"])
+        begun, num_made = (state.get(name) for name in ("begun", "made"))
+        if not isinstance(num_made, int) or not 0 <= num_made < MAX_ROWS:
+            raise not_a_state(state)
+        self.loader.load_state_dict(begun or {})
+        self._begun, self._num_made = dict(begun or {}), num_made
 
 
 class TorchLoader:

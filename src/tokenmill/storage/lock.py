@@ -44,6 +44,25 @@ def shared_lock(path: str) -> Iterator[None]:
         os.close(fd)
 
 
+@contextlib.contextmanager
+def folder_lock(folder: str) -> Iterator[bool]:
+    """Wait until no other process holds this lock of the folder itself, which needs no file. False:
+    this file system has no locks, or not of folders."""
+    fd = None
+    try:
+        with contextlib.suppress(OSError):
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        is_held = False
+        if fd is not None:
+            with contextlib.suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                is_held = True
+        yield is_held
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
 def require_lock(path: str) -> None:
     """Raise ConflictError unless this process was the last to take the lock."""
     try:

@@ -28,6 +28,7 @@ from tokenmill.encodings.patterns import Pattern, pattern_named
 from tokenmill.errors import ConfigError, ConflictError, InputError
 from tokenmill.runners.machine import available_cpus
 from tokenmill.storage import files, objects
+from tokenmill.storage.lock import folder_lock
 from tokenmill.storage.scratch import scratch_folder
 from tokenmill.vocabulary.counting import SavedCounts, WordTable, counted_words
 from tokenmill.vocabulary.merges import Merges, learned_merges
@@ -149,7 +150,7 @@ def train(
     order = BYTE_ORDERS[options.ties]
     merges = learned_merges(words.words(), options.num_tokens, order, watch.merged)
     _require_apart(options.special_tokens, merges)
-    return _saved(path, merges, words, pattern, options)
+    return _saved(path, merges, words, pattern, options, overwrite)
 
 
 def _note_unused(config: Config, watch: TrainingWatch) -> None:
@@ -187,12 +188,18 @@ def _require_apart(special_tokens: Iterable[str], merges: Merges) -> None:
 
 
 def _saved(
-    path: str, merges: Merges, words: WordTable, pattern: Pattern, options: TrainingOptions
+    path: str,
+    merges: Merges,
+    words: WordTable,
+    pattern: Pattern,
+    options: TrainingOptions,
+    overwrite: bool,
 ) -> Trained:
     data = tokenizer_json(merges.tokens, merges.pairs, pattern, options.special_tokens)
     ranks_path = _ranks_path(path)
-    files.write_file(ranks_path, rank_file(merges.tokens))
-    files.write_file(path, data)
+    with folder_lock(os.path.dirname(path)):  # two runs do not write a file of the pair each
+        _write(ranks_path, rank_file(merges.tokens), overwrite)
+        _write(path, data, overwrite)
     files.remove(path + COUNTS_SUFFIX)
     num_tokens, total = len(merges.tokens), words.num_words
     return Trained(
@@ -209,6 +216,17 @@ def _saved(
         num_unused=merges.num_unused,
         sha256=hashlib.sha256(data).hexdigest(),
     )
+
+
+def _write(path: str, data: bytes, overwrite: bool) -> None:
+    """Write a file, which without `overwrite` must not be there with other bytes."""
+    if overwrite:
+        files.write_file(path, data)
+    elif not files.create_file(path, data) and files.read_file(path) != data:
+        raise ConflictError(
+            f"{path} is another tokenizer, which appeared during the training",
+            hint="another -o NAME, or --overwrite: the same command goes on from what was counted",
+        )
 
 
 def _output_path(out: str, overwrite: bool) -> str:

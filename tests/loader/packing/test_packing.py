@@ -6,6 +6,8 @@ import itertools
 import json
 import os
 import random
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,9 +20,8 @@ from hypothesis import strategies as st
 import loader_oracle
 import packing_oracle as oracle
 import tokenmill
-from corpora import made_texts
+from corpora import made_texts, write_corpus
 from tokenmill.cli import main
-from tokenmill.dataset import content
 from tokenmill.dataset.split import Split
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
 from tokenmill.formats import NAMES
@@ -293,6 +294,44 @@ def test_plan_of_other_tokens_or_options_is_refused_and_the_same_one_is_kept(tmp
         tokenmill.Loader({"a": source}, packed={"b": True}, **options)
 
 
+def indexed(folder, tokens: list[int], lengths: list[int]) -> Path:
+    """A shard of datatrove, whose documents are cut by a file of their ends beside it."""
+    np.array(tokens, np.uint16).tofile(folder / "00000_tokens.ds")
+    np.cumsum(lengths).astype(np.uint64).tofile(folder / "00000_tokens.ds.index")
+    return folder
+
+
+def test_plan_when_the_documents_of_the_same_tokens_change_then_it_is_not_used(tmp_path):
+    tokens = list(range(1, 601))
+    indexed(tmp_path, tokens, [6] * 100)
+    assert tokenmill.pack(tmp_path, seq_len=30)["train"].num_documents == 100
+    options = {"seq_len": 30, "batch_size": 1, "shuffle": None}
+    plain = tokenmill.Loader(tmp_path, **options).state_dict()
+    marked = tokenmill.Loader(tmp_path, extras="document_ids", **options).state_dict()
+    packed = tokenmill.Loader(tmp_path, packed=True, **options).state_dict()
+    indexed(tmp_path, tokens, [10] * 60)
+    with pytest.raises(ConflictError, match="made for other documents"):
+        tokenmill.Loader(tmp_path, packed=True, **options)
+    assert tokenmill.pack(tmp_path, seq_len=30)["train"].num_documents == 60
+    # Rows of plain tokens are the same; those with marks of documents, or of a plan, are not.
+    loader = tokenmill.Loader(tmp_path, extras="document_ids", **options)
+    loader.load_state_dict(plain)
+    with pytest.raises(ConflictError, match=r"data: the documents were \w+, are \w+"):
+        loader.load_state_dict(marked)
+    tokenmill.Loader(tmp_path, **options).load_state_dict(marked)
+    with pytest.raises(ConflictError, match="the content of data was"):
+        tokenmill.Loader(tmp_path, packed=True, **options).load_state_dict(packed)
+
+
+def test_plan_when_eot_ids_separate_documents_elsewhere_then_it_is_not_used(tmp_path):
+    documents = [[1, 2, 3, EOT]] * 50
+    tokenmill.pack(written(tmp_path, documents, "prepend"), seq_len=8)
+    source = tokenmill.open(tmp_path, tokenizer="gpt2", eot="append")
+    with pytest.raises(ConflictError, match="made for other documents"):
+        tokenmill.Loader(source, packed=True, seq_len=8, batch_size=1)
+    assert tokenmill.pack(source, seq_len=8)["train"].num_documents == 50
+
+
 def test_plan_that_was_damaged_anywhere_is_noticed(tmp_path, small_units):
     source = written(tmp_path, documents_of([5, 9, 3, 8] * 9, "append"), "append")
     tokenmill.pack(source, seq_len=8)
@@ -308,6 +347,82 @@ def test_plan_that_was_damaged_anywhere_is_noticed(tmp_path, small_units):
         path.write_bytes(data[:length])
         with pytest.raises(IntegrityError, match="not a plan of rows"):
             RowPlan(str(path))
+
+
+def test_damaged_plan_when_verified_then_found_and_when_packed_then_made_again(tmp_path):
+    corpus = write_corpus("jsonl", tmp_path, made_texts(60))
+    out = tmp_path / "out"
+    tokenmill.prepare(corpus, out, runner="inline", pack=16)
+    path = out / plan_name(16)
+    whole = path.read_bytes()
+    [check] = [one for one in tokenmill.verify(out).checks if one.name == "row plans"]
+    assert check.status == "passed" and check.detail == "1 plan of rows"
+    for place, overwrite in [(40, False), (40, True), (len(whole) - 30, False)]:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        report = tokenmill.verify(out)
+        assert not report.is_whole and report.failures[0].file == path.name
+        assert "damaged" in report.failures[0].message
+        tokenmill.pack(out, seq_len=16, overwrite=overwrite)
+        assert path.read_bytes() == whole and tokenmill.verify(out).is_whole
+
+
+def test_plan_when_its_dataset_is_replaced_then_removed(tmp_path):
+    for number, overwrite in ((60, False), (50, True)):
+        corpus = write_corpus("jsonl", tmp_path, made_texts(number))
+        tokenmill.prepare(corpus, tmp_path / "out", runner="inline", overwrite=overwrite)
+        assert not (tmp_path / "out" / plan_name(16)).exists()
+        tokenmill.pack(tmp_path / "out", seq_len=16)
+    # A plan that was copied there is for other tokens, and verify says so.
+    old = (tmp_path / "out" / plan_name(16)).read_bytes()
+    corpus = write_corpus("jsonl", tmp_path, made_texts(40))
+    tokenmill.prepare(corpus, tmp_path / "out", runner="inline", overwrite=True)
+    (tmp_path / "out" / plan_name(16)).write_bytes(old)
+    [failure] = tokenmill.verify(tmp_path / "out").failures
+    assert "made for other tokens" in failure.message and "--seq-len 16" in failure.message
+
+
+def test_plan_when_the_file_is_somebody_elses_then_it_is_not_replaced(tmp_path):
+    source = written(tmp_path / "data", documents_of([5, 9], "append"), "append")
+    other = tmp_path / "notes.txt"
+    for content in (b"not a plan, but long enough to be one", b""):
+        other.write_bytes(content)
+        with pytest.raises(ConflictError, match="is not a plan of rows"):
+            tokenmill.pack(source, seq_len=8, plan=other)
+        assert other.read_bytes() == content
+    tokenmill.pack(source, seq_len=8, plan=other, overwrite=True)
+    assert RowPlan(str(other)).seq_len == 8
+
+
+def test_plan_when_four_processes_make_it_at_once_then_each_has_it(tmp_path):
+    """Ranks of torchrun, each of which packs before it loads."""
+    source = written(tmp_path / "data", [[1, 2, 3, EOT], [4, EOT]] * 20_000, "append")
+    killed = tmp_path / "data" / f"{plan_name(8)}.0123456789abcdef.tmp"
+    killed.write_bytes(b"tmrows1")
+    code = (
+        "import tokenmill, sys\n"
+        "source = tokenmill.open(sys.argv[1], tokenizer='gpt2', eot='append')\n"
+        "print('ready', flush=True); input()\n"
+        "tokenmill.pack(source, seq_len=8)\n"
+        "print(next(iter(tokenmill.Loader(source, packed=True, seq_len=8, batch_size=1))).rows)\n"
+    )
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(source.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    for rank in ranks:
+        assert rank.stdout.readline() == "ready\n"
+    for rank in ranks:
+        rank.stdin.write("\n")
+        rank.stdin.flush()
+    found = [(*rank.communicate(), rank.returncode) for rank in ranks]
+    assert [(out, code) for out, _, code in found] == [("1\n", 0)] * 4, found
+    assert [path.name for path in (tmp_path / "data").glob("*.rows*")] == [plan_name(8)]
 
 
 def test_plan_with_sound_checksums_cannot_lead_out_of_the_tokens(tmp_path, monkeypatch):
@@ -347,8 +462,9 @@ def test_far_plan_and_tokens_are_fetched_as_needed(tmp_path, monkeypatch):
             next(iter(loader))
         # From the folder, from now on.
         monkeypatch.setattr(Split, "tokens", lambda *_: pytest.fail("it was fetched again"))
-        known = state["data"]["data"].split()[0]
-        monkeypatch.setattr(content, "_sampled", lambda _, known=known: known)
+        known = source["train"].content
+        monkeypatch.setattr(Split, "content", known)
+        monkeypatch.setattr(Split, "token_content", known.tokens)
     assert len(list(folder.iterdir())) == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import oracle
 import tokenmill
 from corpora import made_texts, write_corpus
+from tokenmill.cli import main
 from tokenmill.dataset.inspect import LookedInto, lengths, look_into
 from tokenmill.dataset.split import Split
 from tokenmill.formats import NAMES, get_format
@@ -212,8 +214,8 @@ def test_ends_by_eot_ids_are_those_of_a_loop_wherever_stretches_end(
 @pytest.fixture
 def sampled(tmp_path, monkeypatch) -> Figures:
     """Of a dataset that counts as large: an odd stretch in the middle of ordinary text."""
-    for module in (survey, lengths):
-        monkeypatch.setattr(module, "EXACT_TOKENS", 1000)
+    monkeypatch.setattr(survey, "QUICK_TOKENS", 1000)
+    monkeypatch.setattr(lengths, "EXACT_TOKENS", 1000)
     monkeypatch.setattr(tally, "MIN_STRETCH_TOKENS", 512)
     monkeypatch.setattr(tally, "WINDOW_TOKENS", 128)
     monkeypatch.setattr(lengths, "BLOCK_TOKENS", 256)
@@ -236,6 +238,48 @@ def test_sample_is_measured_where_it_says_and_finds_what_stands_out(sampled):
         assert f"--token-offset {split.stretches[number].read_start}" in command
     assert split.lengths is not None and not split.lengths.is_exact
     assert split.duplicates is not None and not split.duplicates.is_exact
+    said = report_page(sampled).decode()
+    assert "train: not known. Among" in said and " 0 have the same" not in said
+    assert "never used" not in said and "longest of" in said.lower() and "≥" in said
+
+
+def test_what_is_read_in_seconds_is_read_whole(tmp_path):
+    """19M tokens: 83% of its documents are there twice, and the longest is found by luck alone."""
+    rng, count = np.random.default_rng(0), 190_000
+    documents = rng.integers(0, 50_000, (count // 6 + 1, 100), np.uint16)[np.arange(count) // 6]
+    documents[:, -1] = 50256
+    tokens = documents.reshape(-1)
+    tokens[9_000_099:9_300_000:100] = 0  # one document of 300,100 tokens
+    tokens.tofile(tmp_path / "train.bin")
+    looked = look_into(str(tmp_path), tokenizer="gpt2", dtype="uint16", eot="append")
+    found = survey.survey(looked, survey.SurveyOptions())
+    [split] = found.splits
+    assert found.is_exact and split.duplicates is not None and split.lengths is not None
+    assert split.duplicates.num_duplicates > 0.8 * split.duplicates.num_documents
+    assert split.lengths.max == 300_100
+    assert found.documents[0].why == "longest"
+    assert found.documents[0].place.num_tokens == split.lengths.max
+
+
+def test_comparison_when_one_has_to_be_sampled_then_both_are(tmp_path, monkeypatch, capsys):
+    small, large = (
+        prepared(tmp_path / name, [f"The miller counts sack {n}." for n in range(count)])
+        for name, count in (("a", 900), ("b", 3000))
+    )
+    monkeypatch.setattr(survey, "QUICK_TOKENS", 15_000)
+    monkeypatch.setattr(lengths, "EXACT_TOKENS", 1000)
+    monkeypatch.setattr(tally, "MIN_STRETCH_TOKENS", 512)
+    monkeypatch.setattr(tally, "WINDOW_TOKENS", 128)
+
+    def reported(*arguments: str) -> str:
+        assert main(["report", *arguments]) == 0
+        return capsys.readouterr().out
+
+    assert json.loads(reported(small, "--json"))["is_exact"]
+    both = json.loads(reported(small, large, "--json"))
+    assert [one["is_exact"] for one in both] == [False, False]
+    page = reported(small, large, "-o", "-")
+    assert "not in the sample" in page and "never used" not in page and "≥" in page
 
 
 def test_ids_beyond_the_vocabulary_and_below_zero_are_counted_apart():

@@ -198,6 +198,16 @@ def test_link_opens_its_place_and_one_of_another_dataset_says_so(browser, hostil
     watched.page.context.close()
 
 
+def test_link_of_a_step_of_a_run_that_is_not_there_says_so_beside_a_document(browser, hostile):
+    watched = Watched(browser, hostile)
+    watched.page.goto(f"{hostile.guard.url}#train/step/3?reader=run&m={hostile.view.mark}")
+    watched.waits_for("train: document 0")
+    watched.page.wait_for_selector("#warning:not([hidden])")
+    assert "--loader run.json" in watched.page.inner_text("#warning")
+    assert watched.seen == []
+    watched.page.context.close()
+
+
 ATTACK = """async url => {
   const outcome = await fetch(url).then(answer => answer.status, () => 'failed');
   const loaded = tag => new Promise(done => {

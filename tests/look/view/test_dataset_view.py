@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 
 import tokenmill
 from corpora import made_texts
 from tests.look.view.served import answered, asked, served
 from tokenmill.formats import NAMES
+from tokenmill.look.view import dataset_view
 from tokenmill.look.view.dataset_view import PAGE_TOKENS
 
 TEXTS = made_texts(40)
@@ -83,6 +85,39 @@ def test_other_tokenizer_has_the_same_bytes_and_its_own_ids(tmp_path):
     np.array([447, 464, EOT], "<u2").tofile(tmp_path / "loose" / "train.bin")
     with served(str(tmp_path / "loose"), other, tokenizer="gpt2", dtype="uint16") as server:
         assert "no text" in asked(server, "compared", split="train", start=0, stop=3)["error"]
+
+
+@pytest.mark.parametrize("page_tokens", [1, 2, 3, 7])
+def test_pages_that_end_inside_a_character_are_compared_too(tmp_path, monkeypatch, page_tokens):
+    """Each character is in the page in which it begins."""
+    monkeypatch.setattr(dataset_view, "PAGE_TOKENS", page_tokens)
+    text, other = "half 👩‍👧 東京 ᚠᛇᚻ x 𓀀𓀁é end", tokenmill.get_encoding("o200k_base")
+    out = prepared(tmp_path, [text], val="none")
+    ids = tokenmill.get_encoding("gpt2").encode_ordinary(text)
+    data = [tokenmill.get_encoding("gpt2").decode_bytes([token]) for token in ids]
+    found, skipped = b"", 0
+    with served(out, other) as server:
+        for start in range(0, len(ids), page_tokens):
+            stop = min(len(ids), start + page_tokens)
+            page = asked(server, "compared", split="train", start=start, stop=stop)
+            assert "error" not in page, page
+            begins = len(b"".join(data[:start])) + page["skipped"]
+            shown = b"".join(bytes.fromhex("".join(piece["bytes"])) for piece in page["pieces"])
+            assert begins == len(found) or not shown
+            found, skipped = found + shown, skipped + page["skipped"]
+    assert found.decode() == text and skipped
+
+
+def test_names_of_a_forged_tokenizer_do_not_reorder_the_header(tmp_path):
+    name = "gpt\u202e2\u2066"
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "</s>": 1}, unk_token="a"))
+    words.add_special_tokens(["</s>"])
+    words.save(str(tmp_path / f"{name}.json"))
+    out = prepared(tmp_path, ["a"], val="none", tokenizer=str(tmp_path / f"{name}.json"))
+    with served(out) as server:
+        found = asked(server, "dataset")
+    assert "gpt\\u202e2" in found["tokenizer"]
+    assert not any("\u202e" in str(value) for value in found.values())
 
 
 def test_strangers_shards_empty_split_and_unknown_documents(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.look.view.served import answered, served
 from tokenmill.look.view.guard import MAX_TARGET
-from tokenmill.look.view.server import _ANSWERS, ViewServer, page_files
+from tokenmill.look.view.server import _ANSWERS, MAX_CONNECTIONS, ViewServer, page_files
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,35 @@ def test_request_of_another_site_is_refused_before_routing(server, case):
 def test_request_of_the_user_is_answered(server, case):
     target = f"/{server.guard.secret}/api/dataset"
     assert answered(server, target, headers=with_port(ADMITTED[case], server))[0] == 200
+
+
+CLICKED = [
+    OWN,
+    ("Sec-Fetch-Site", "cross-site"),
+    ("Sec-Fetch-Mode", "navigate"),
+    ("Sec-Fetch-Dest", "document"),
+]
+
+
+def test_link_that_is_clicked_elsewhere_opens_the_page_and_nothing_else(server):
+    secret, clicked = server.guard.secret, with_port(CLICKED, server)
+    assert answered(server, f"/{secret}/", headers=clicked)[0] == 200
+    for route in ("view.js", "api/dataset", "?", "nowhere"):
+        assert answered(server, f"/{secret}/{route}", headers=clicked)[0] == 403
+    assert answered(server, "/", headers=clicked)[0] == 403
+    for name, value in (("Sec-Fetch-Dest", "iframe"), ("Sec-Fetch-Mode", "no-cors")):
+        otherwise = [(n, value if n == name else v) for n, v in clicked]
+        assert answered(server, f"/{secret}/", headers=otherwise)[0] == 403
+    assert answered(server, f"/{secret}/", headers=[*clicked, ("Origin", "null")])[0] == 403
+
+
+def test_connections_that_send_nothing_do_not_keep_the_owner_out(server):
+    address = ("127.0.0.1", server.guard.port)
+    with contextlib.ExitStack() as others:
+        for _ in range(3 * MAX_CONNECTIONS):
+            others.enter_context(socket.create_connection(address, timeout=10)).sendall(b"GET /")
+        for _ in range(3):
+            assert answered(server, f"/{server.guard.secret}/api/dataset")[0] == 200
 
 
 def test_without_the_secret_nothing_is_answered(server):

@@ -18,12 +18,13 @@ CHECKS = {
     "EOT": "EOT ids against documents",
     "boundaries": "document boundaries against the stream",
     "kept": "a kept row for each document, in their order",
+    "row plans": "plans of `pack` beside it",
     "inputs": "the inputs are those that were read",
     "sources": "documents encoded again from the sources",
 }
 
 
-_IF_KEPT = ("kept",)  # not mentioned if nothing is kept
+_IF_THERE = ("kept", "row plans")  # not mentioned if there is nothing to check
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `verify` checked, what it could not check, and what is wrong."""
+    """What `verify` checked, what it could not check, and what is wrong. True if nothing is wrong
+    and everything that was asked for could be checked: `assert tokenmill.verify(folder)`."""
 
     folder: str
     format: str | None  # None: not known
@@ -82,6 +84,9 @@ class Report:
     def is_complete(self) -> bool:
         """Whether every requested check was made, whatever its result."""
         return not self.undone
+
+    def __bool__(self) -> bool:
+        return self.is_whole and self.is_complete
 
     def to_plain(self) -> dict[str, Any]:
         return {"is_whole": self.is_whole, "is_complete": self.is_complete, **asdict(self)}
@@ -130,7 +135,7 @@ class Findings:
 
     def skip_the_rest(self, reason: str) -> None:
         for name in CHECKS:
-            if name not in _IF_KEPT:
+            if name not in _IF_THERE:
                 self.skip_if_new(name, reason)
 
     def report(

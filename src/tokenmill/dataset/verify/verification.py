@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tokenmill.dataset.dataset import Dataset, dataset_of, require_agreement
 from tokenmill.dataset.files import files_at
@@ -56,6 +56,7 @@ def verify(
     sources: Sequence[str] = (),
     num_proc: int | None = None,
     progress: OnProgress = lambda what, done, total: None,
+    also: Sequence[Callable[[DatasetFiles, Findings], None]] = (),
 ) -> Report:
     """Check a dataset and report what was checked, what is wrong and what was not checked.
 
@@ -64,7 +65,8 @@ def verify(
     or as a user names it; it also says where the tokenizer of a dataset is, if it does not come
     with the package, and is compared with the manifest. `sample` documents, or all with `full`, are
     encoded again from the sources by the reference (tiktoken) and compared; where that could not be
-    done, the report is not `is_complete`. Raises ConfigError for a folder in which nothing can be
+    done, the report is not `is_complete`. `also` are checks of what others put beside the shards.
+    Raises ConfigError for a folder in which nothing can be
     recognised, and for options that contradict its manifest.
     """
     began = time.monotonic()
@@ -79,6 +81,8 @@ def verify(
             stated = dataclasses.replace(stated, encoding=tokenizer.encoding().identity)
         totals = check_foreign(files, stated, asked.num_proc, findings, progress)
         _report_impossible(stated, asked, findings)
+    for check in also:
+        check(files, findings)
     seconds = time.monotonic() - began
     return findings.report(files.label, totals.format, totals.num_bytes, totals.num_tokens, seconds)
 

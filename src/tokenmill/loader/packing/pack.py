@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from tokenmill.corpus.hub_names import is_hub_url
-from tokenmill.dataset.content import content_of
+from tokenmill.dataset.content import Content
 from tokenmill.dataset.opened import OpenedDataset
+from tokenmill.dataset.places import dataset_folder
 from tokenmill.dataset.split import Split
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, unknown_name
 from tokenmill.loader.packing.best_fit import Numbers
@@ -25,8 +26,10 @@ from tokenmill.loader.packing.row_plan import (
     PlanWriter,
     RowPlan,
     SplitPlan,
+    is_like_a_plan,
     new_plan,
     plan_path,
+    sole_writer,
 )
 from tokenmill.loader.permutation import Permutation
 
@@ -70,33 +73,33 @@ def pack(
     overwrite: bool = False,
 ) -> RowPlan:
     """Write the plan of a dataset's rows, beside it unless a path is given, and open it. An
-    existing plan for the same tokens and options is kept; another one is replaced only with
-    `overwrite`, or if it is beside the dataset and was made for other tokens."""
+    existing plan for the same content and options is kept; another one is replaced only with
+    `overwrite`, or if it is beside the dataset and was made for other tokens or documents. A
+    damaged one is made again."""
     is_beside = path is None
     if path is None:
         _require_own_place(dataset)
-        path = plan_path(dataset.path, options.seq_len)
-    contents = {split: content_of(dataset, dataset[split]) for split in dataset.splits}
-    found = _existing(path)
-    if found is not None:
-        has_tokens = {name: one.content for name, one in found.splits.items()} == contents
-        differences = _differences(found, options)
-        if has_tokens and not differences:
-            return found
-        if not overwrite and (has_tokens or not is_beside):
-            raise _conflict(path, differences if has_tokens else ["for other tokens"])
-    with new_plan(path) as writer:
-        splits = {
-            split: _split_plan(dataset[split], options, contents[split], writer)
-            for split in dataset.splits
-        }
-        writer.finish(asdict(options), splits)
+        path = plan_path(dataset_folder(dataset.path), options.seq_len)
+    with sole_writer(path):
+        found = _existing(path, may_replace=is_beside or overwrite)
+        if found is not None:
+            other = difference_from(found, dataset)
+            differences = [f"for other {other}"] if other else _differences(found, options)
+            if not differences:
+                return found
+            if not overwrite and not (other and is_beside):
+                raise _conflict(path, differences)
+        with new_plan(path) as writer:
+            splits = {
+                split: _split_plan(dataset[split], options, writer) for split in dataset.splits
+            }
+            writer.finish(asdict(options), splits)
     return RowPlan(path, is_new=True)
 
 
 def opened_plan(path: str, dataset: OpenedDataset, seq_len: int, split: str) -> RowPlan:
     """The plan of rows of `seq_len` of a split. Raises ConfigError if there is none, ConflictError
-    if it is for other tokens."""
+    if it is for other tokens or documents."""
     again = f"tokenmill pack {dataset.path} --seq-len {seq_len}"
     try:
         plan = RowPlan(path)
@@ -108,9 +111,10 @@ def opened_plan(path: str, dataset: OpenedDataset, seq_len: int, split: str) -> 
             hint=f"seq_len={plan.seq_len}, or: {again}",
         )
     known, own = plan.splits.get(split), dataset[split]
-    if known is None or known.content != content_of(dataset, own):
+    other = "tokens" if known is None else _other(known.content, own.content)
+    if known is None or other:
         raise ConflictError(
-            f"{path} was made for other tokens than those of {split} in {dataset.path}",
+            f"{path} was made for other {other} than those of {split} in {dataset.path}",
             hint=f"make it again: {again}",
         )
     if known.num_tokens != own.num_tokens:
@@ -126,11 +130,36 @@ def _require_own_place(dataset: OpenedDataset) -> None:
         )
 
 
-def _existing(path: str) -> RowPlan | None:
+def _existing(path: str, may_replace: bool) -> RowPlan | None:
+    """The plan that is there; None for none, or for a damaged one. Raises ConflictError for a file
+    that never was a plan, unless it may be replaced."""
     try:
-        return RowPlan(path)
-    except (FileNotFoundError, IntegrityError):
+        plan = RowPlan(path)
+        plan.check()
+    except FileNotFoundError:
         return None
+    except IntegrityError:
+        if may_replace or is_like_a_plan(path):
+            return None
+        raise ConflictError(
+            f"{path} already exists, and is not a plan of rows",
+            hint="--plan FILE puts the plan elsewhere; --overwrite replaces the file",
+        ) from None
+    return plan
+
+
+def difference_from(plan: RowPlan, dataset: OpenedDataset) -> str | None:
+    """What the plan was made for that the dataset does not have: its tokens, or its documents."""
+    if plan.splits.keys() != set(dataset.splits):
+        return "tokens"
+    found = [_other(one.content, dataset[name].content) for name, one in plan.splits.items()]
+    return "tokens" if "tokens" in found else next(filter(None, found), None)
+
+
+def _other(was: Content, now: Content) -> str | None:
+    if was.tokens != now.tokens:
+        return "tokens"
+    return "documents" if was.documents != now.documents else None
 
 
 def _differences(plan: RowPlan, options: PackOptions) -> list[str]:
@@ -151,7 +180,7 @@ def _conflict(path: str, differences: list[str]) -> ConflictError:
     )
 
 
-def _split_plan(split: Split, options: PackOptions, content: str, writer: PlanWriter) -> SplitPlan:
+def _split_plan(split: Split, options: PackOptions, writer: PlanWriter) -> SplitPlan:
     report, units = PackReport(options.seq_len), []
     for number, (starts, ends) in enumerate(_documents(split)):
         is_filled = ends > starts
@@ -160,7 +189,7 @@ def _split_plan(split: Split, options: PackOptions, content: str, writer: PlanWr
         report += report_of(pieces, lengths, int((~is_filled).sum()), options.seq_len)
         if num_rows:
             units.append(writer.unit(pieces, num_rows))
-    return SplitPlan(content, split.num_tokens, report, tuple(units))
+    return SplitPlan(split.content, split.num_tokens, report, tuple(units))
 
 
 def _rows_of(

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tokenmill.dataset.content import Content
 from tokenmill.dataset.opened import ROWS_SUFFIX
 from tokenmill.errors import IntegrityError
 from tokenmill.loader.packing.best_fit import Numbers
@@ -34,6 +35,7 @@ from tokenmill.loader.packing.pack_report import PackReport
 from tokenmill.loader.packing.pieces import RowPieces
 from tokenmill.storage import disk, files
 from tokenmill.storage.checked_json import checked_object, checksummed
+from tokenmill.storage.lock import folder_lock
 from tokenmill.storage.new_file import NewFile
 from tokenmill.storage.store import store_of
 
@@ -83,16 +85,17 @@ class _Unit:
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """A split's rows: `content` identifies the tokens that they are made of."""
+    """A split's rows: `content` identifies the tokens and documents that they are made of."""
 
-    content: str
+    content: Content
     num_tokens: int
     report: PackReport
     units: tuple[_Unit, ...]
 
     def to_plain(self) -> dict[str, Any]:
         return {
-            "content": self.content,
+            "tokens": self.content.tokens,
+            "documents": self.content.documents,
             "num_tokens": self.num_tokens,
             "report": self.report.to_plain(),
             "units": [unit.to_plain() for unit in self.units],
@@ -130,12 +133,23 @@ class PlanWriter:
 def new_plan(path: str) -> Iterator[PlanWriter]:
     """Writes a plan that appears at `path` only once it is whole."""
     folder, name = os.path.split(path)
-    folder = folder or "."
-    if store_of(path).has_renames:
-        disk.remove_temporaries_of(os.path.join(folder, name))  # of attempts that were killed
-    with files.new_file(folder, name) as file:
+    with files.new_file(folder or ".", name) as file:
         yield PlanWriter(file)
         file.commit()
+
+
+@contextlib.contextmanager
+def sole_writer(path: str) -> Iterator[None]:
+    """On a disk, waits until no other process makes the plan. Without locks, in a store for
+    example, several may make it at once: each replaces it whole, by the same bytes."""
+    if not store_of(path).has_locks:
+        yield
+        return
+    folder, name = os.path.split(path)
+    with folder_lock(folder or ".") as is_held:
+        if is_held:
+            disk.remove_temporaries_of(os.path.join(folder or ".", name))  # of killed attempts
+        yield
 
 
 class RowPlan:
@@ -165,6 +179,11 @@ class RowPlan:
             self._units[split] = _Units(self, self.splits[split])
         return self._units[split]
 
+    def check(self) -> None:
+        """Read all of it. Raises IntegrityError if a part is damaged."""
+        for split in self.splits:
+            self.units(split).check()
+
     def read(self, start: int, stop: int) -> Bytes:
         if self._bytes is not None:
             return np.asarray(self._bytes[start:stop])
@@ -186,7 +205,7 @@ class RowPlan:
         self.options = {name: plain[name] for name in ("seq_len", "method", "long", "seed")}
         self.splits = {
             str(name): SplitPlan(
-                str(split["content"]),
+                Content(str(split["tokens"]), str(split["documents"])),
                 int(split["num_tokens"]),
                 PackReport.from_plain(split["report"]),
                 tuple(_Unit.from_plain(unit, size) for unit in split["units"]),
@@ -207,6 +226,10 @@ class _Units:
         self._kept: collections.OrderedDict[int, _UnitRows] = collections.OrderedDict()
         self._num_bytes = 0
         self._lock = threading.Lock()
+
+    def check(self) -> None:
+        for number in range(len(self._split.units)):
+            self._opened(number)
 
     def in_order(self) -> Iterator[list[Row]]:
         """The pieces of all rows, one unit at a time."""
@@ -284,6 +307,12 @@ class _UnitRows:
             and (starts + lengths).max() <= num_tokens
             and not (self._lengths & _CUT)[~is_last].any()
         )
+
+
+def is_like_a_plan(path: str) -> bool:
+    """Whether a file begins like a plan."""
+    num_bytes = min(files.size(path) or 0, len(MAGIC))
+    return files.read_ranges(path, [(0, num_bytes)]) == [MAGIC]
 
 
 def plan_path(dataset: str, seq_len: int) -> str:

@@ -17,12 +17,12 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.dataset.content import content_of
 from tokenmill.dataset.convert import Target, convert, require_another_place
 from tokenmill.dataset.convert_source import DatasetTokens
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.opened import OpenedDataset, opened
+from tokenmill.dataset.places import dataset_folder
 from tokenmill.dataset.stream import Stream, StreamShard, Tokens
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.formats import Layout, get_format
@@ -147,15 +147,14 @@ def _require_whole(dataset: OpenedDataset) -> None:
 def _write_plan(plan: RowPlan, written: OpenedDataset) -> None:
     """Write the plan of the written rows. No document continues after a row."""
     splits = {}
-    with new_plan(plan_path(written.path, plan.seq_len)) as writer:
+    with new_plan(plan_path(dataset_folder(written.path), plan.seq_len)) as writer:
         for split in written.splits:
             units, done = [], 0
             for rows in plan.units(split).in_order():
                 units.append(writer.unit(_moved(rows, done, plan.seq_len), len(rows)))
                 done += len(rows)
-            content = content_of(written, written[split])
-            report = plan.splits[split].report
-            splits[split] = SplitPlan(content, written[split].num_tokens, report, tuple(units))
+            own, report = written[split], plan.splits[split].report
+            splits[split] = SplitPlan(own.content, own.num_tokens, report, tuple(units))
         writer.finish(plan.options, splits)
 
 

@@ -104,7 +104,9 @@ def _ids(figures: Figures) -> int | None:
 
 
 def _seen(figures: Figures) -> int | None:
-    return None if figures.tokens is None else figures.tokens.num_seen
+    """None if only a sample was read: how many there are depends on its size."""
+    found = figures.tokens
+    return None if found is None or not found.is_exact else found.num_seen
 
 
 def _duplicates(figures: Figures) -> int | None:
@@ -192,7 +194,7 @@ def _length_figure(split: str, a: LengthFigures, b: LengthFigures) -> Iterator[N
                 letter,
                 f"{one.mean:,.1f}",
                 *(f"{value:,}" for value in one.percentiles.values()),
-                f"{one.max:,}",
+                words.longest(one),
                 words.measured(one),
             )
             for letter, one in zip("AB", (a, b), strict=True)
@@ -267,7 +269,11 @@ def _kinds(first: Figures, second: Figures) -> Element | None:
                 ),
             )
         )
-    heads = ("kind", "A: share", "B: share", "A: ids not seen", "B: ids not seen")
+    unseen = [
+        "never used" if one.is_exact else "not in the sample"
+        for one in (first.tokens, second.tokens)
+    ]
+    heads = ("kind", "A: share", "B: share", f"A: ids {unseen[0]}", f"B: ids {unseen[1]}")
     return section("kinds", "Tokens by kind", table(heads, rows))
 
 

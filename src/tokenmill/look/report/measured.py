@@ -1,7 +1,8 @@
 """Measures documents of a split: their places, lengths and bytes of text.
 
-All of them in a split of up to 16M tokens, else the unbiased sample of `inspect`
-(dataset/inspect/lengths.py), with the text of up to 2,000.
+All of them if the split was read whole, else the unbiased sample of `inspect`
+(dataset/inspect/lengths.py); with the text of all in a split of up to 16M tokens, else of up to
+2,000.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenmill.dataset.inspect import LookedInto, Spans, TokenBytes, document_spans
+from tokenmill.dataset.inspect.lengths import EXACT_TOKENS
 from tokenmill.dataset.split import Split
 from tokenmill.dataset.stream import Tokens
 from tokenmill.look.report.document_keys import Numbers
@@ -39,15 +41,22 @@ class MeasuredDocuments:
         return int(np.count_nonzero(~np.isnan(self.ratios)))
 
 
-def measured(looked: LookedInto, split: Split) -> MeasuredDocuments | None:
-    """The measured documents; None if nothing says where documents end."""
-    spans = document_spans(looked.dataset, split.name)
+def measured(
+    looked: LookedInto, split: Split, ends: Numbers | None = None
+) -> MeasuredDocuments | None:
+    """The measured documents, all of them if their `ends` are known; None if nothing says where
+    documents end."""
+    if ends is None:
+        spans = document_spans(looked.dataset, split.name)
+    else:
+        lengths = np.diff(ends, prepend=0)
+        spans = Spans(ends - lengths, lengths, is_exact=True)
     if spans is None:
         return None
     table = looked.token_bytes
     if table is None:
         ratios = np.full(len(spans.starts), np.nan)
-    elif spans.is_exact:
+    elif spans.is_exact and split.num_tokens <= EXACT_TOKENS:
         num_bytes = _all_bytes(split, table, spans)
         ratios = num_bytes / np.maximum(spans.lengths, 1)
     else:

@@ -49,9 +49,11 @@ def shown_documents(
 
 def _chosen(found: MeasuredDocuments) -> Iterator[tuple[str, list[int]]]:
     """Numbers of measured documents, by the reason for showing them."""
-    by_length = np.argsort(found.lengths, kind="stable")
-    yield "longest", by_length[::-1][:NUM_OF_A_KIND].tolist()
-    yield "shortest", by_length[:NUM_OF_A_KIND].tolist()
+    by_length, of = np.argsort(found.lengths, kind="stable"), ""
+    if not found.is_exact:
+        of = f" of {len(found):,} documents of a sample"
+    yield f"longest{of}", by_length[::-1][:NUM_OF_A_KIND].tolist()
+    yield f"shortest{of}", by_length[:NUM_OF_A_KIND].tolist()
     rated = rated_documents(found)
     by_ratio = rated[np.argsort(found.ratios[rated], kind="stable")]
     if len(rated) > 2 * NUM_OF_A_KIND:

@@ -49,7 +49,7 @@ def lengths_panel(figures: Figures) -> Element:
             split,
             f"{one.mean:,.1f}",
             *(f"{value:,}" for value in one.percentiles.values()),
-            f"{one.max:,}" if one.is_exact else f"≥ {one.max:,}",
+            words.longest(one),
         )
         for split, one in known
     ]

@@ -44,7 +44,7 @@ def tokens_panel(figures: Figures) -> Element | None:
 def _kinds(found: TokenFigures) -> Iterator[Node]:
     if not found.kinds:
         return
-    unseen = "never used" if found.is_exact else "not in the sample"
+    unseen = words.unseen(found)
     yield element("h3", f"By kind, and what is {unseen}")
     yield table(
         ("kind", "ids", unseen, "share of tokens", f"some that are {unseen}"),

@@ -64,6 +64,11 @@ def measured(lengths: LengthFigures) -> str:
     return f"a sample of {counted(lengths.num_documents, 'document')}"
 
 
+def longest(lengths: LengthFigures) -> str:
+    """A sample says only that there is one as long."""
+    return f"{lengths.max:,}" if lengths.is_exact else f"≥ {lengths.max:,}"
+
+
 def share(part: float, whole: float) -> str:
     return f"{part / whole:.2%}" if whole else ""
 
@@ -85,14 +90,19 @@ def token_use(found: TokenFigures) -> str:
     )
 
 
+def unseen(found: TokenFigures) -> str:
+    return "never used" if found.is_exact else "not in the sample"
+
+
 def duplicates(found: DuplicateFigures) -> str:
     number = f"{found.num_duplicates:,}"
     part = share(found.num_duplicates, found.num_documents)
     of = counted(found.num_documents, "document")
     if not found.is_exact:
+        there = f"{number} with the tokens of another one" if found.num_duplicates else "no pair"
         return (
-            f"among {of} of a sample, {number} have the same tokens as another one. A sample finds "
-            "few of the pairs in a large corpus: --exact compares all."
+            f"not known. Among {of} of a sample there is {there}, but such a sample finds nearly "
+            "none of the pairs of a large corpus. --exact compares all."
         )
     return f"{number} of {of} ({part}) have the same tokens as an earlier one."
 

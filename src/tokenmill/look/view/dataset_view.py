@@ -7,6 +7,7 @@ document.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -52,6 +53,7 @@ MAX_NEEDLE = 1000
 _NUM_STRETCHES = 128
 _STRETCH_TOKENS = 512
 _MAX_KEPT = 1 << 15
+_MAX_CHARACTER = 4  # bytes, and so tokens, of a character in UTF-8
 # Rows of a step shown at a time, and first tokens of each.
 STEP_ROWS = 64
 _ROW_TOKENS = 32
@@ -114,10 +116,10 @@ class DatasetView:
             "mark": self.mark,
             "has_manifest": looked.dataset.manifest is not None,
             "format": looked.dataset.format.name,
-            "tokenizer": None if made_with is None else made_with.name,
-            "other": None if self._other is None else self._other.name,
+            "tokenizer": None if made_with is None else printable(made_with.name),
+            "other": None if self._other is None else printable(self._other.name),
             "run": None if self._run is None else _plain_run(self._run),
-            "missing": looked.missing,
+            "missing": None if looked.missing is None else printable(looked.missing),
             "splits": splits,
             "split": self._commands.usual_split,
             "version": __version__,
@@ -193,14 +195,19 @@ class DatasetView:
         return self._plain_pieces[piece]
 
     def compared(self, split: str, start: int, stop: int) -> Plain:
-        """The text of a page in the tokens of the other tokenizer. Raises ConfigError if those do
-        not decode to the same bytes."""
+        """The text of a page in the tokens of the other tokenizer, from the first character that
+        begins there to the end of the last. `skipped` are the bytes before it. Raises ConfigError
+        if the other tokens do not decode to the same bytes."""
         table = self.looked.token_bytes
         if self._other is None or self._other_bytes is None or table is None:
             raise ConfigError("there is no second tokenizer: tokenmill view OUT --compare NAME")
         with self._reading:
-            tokens = self.looked.stream(split).tokens(start, min(stop, start + PAGE_TOKENS))
-            data = table.joined(tokens)
+            stream, stop = self.looked.stream(split), min(stop, start + PAGE_TOKENS)
+            data, skipped = _whole_characters(
+                table.joined(stream.tokens(max(0, start - _MAX_CHARACTER), start)),
+                table.joined(stream.tokens(start, stop)),
+                table.joined(stream.tokens(stop, stop + _MAX_CHARACTER)),
+            )
             try:
                 texts = [run.decode() for run in data.split(NO_TEXT) if run]
             except UnicodeDecodeError:
@@ -209,7 +216,8 @@ class DatasetView:
         table = self._other_bytes
         if b"".join(table.row(token) or b"" for token in ids) != data.replace(NO_TEXT, b""):
             raise ConfigError(f"{self._other.name} changes this text: it is not compared")
-        return {"pieces": [_plain_piece(table, piece) for piece in pieces(table, ids)]}
+        found = [_plain_piece(table, piece) for piece in pieces(table, ids)]
+        return {"pieces": found, "skipped": skipped}
 
     @functools.cached_property
     def _other_bytes(self) -> TokenBytes | None:
@@ -340,6 +348,24 @@ class DatasetView:
         )
         vars(own)["token_bytes"] = self.looked.token_bytes  # made once, and read-only
         return own
+
+
+def _whole_characters(before: bytes, data: bytes, after: bytes) -> tuple[bytes, int]:
+    """The characters that begin in `data`, and how many of its bytes are of one that begins before.
+    Bytes that are no text stay as they are."""
+    whole, start = before + data + after, len(before)
+    first, end = (_character_end(whole, at) for at in (start, start + len(data)))
+    return whole[first:end], min(first, start + len(data)) - start
+
+
+def _character_end(data: bytes, at: int) -> int:
+    """The end of the character that goes on at a place; the place itself if none does."""
+    for begin in range(max(0, at - _MAX_CHARACTER + 1), at):
+        for end in range(at + 1, begin + _MAX_CHARACTER + 1):
+            with contextlib.suppress(UnicodeDecodeError):
+                if len(data[begin:end].decode()) == 1:
+                    return end
+    return at
 
 
 def _plain_piece(table: TokenBytes, piece: TextPiece) -> Plain:

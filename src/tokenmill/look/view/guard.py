@@ -3,7 +3,9 @@
 
 A web site that rebinds its name to 127.0.0.1 sends its own name as `Host`; cross-origin requests
 are recognised by `Origin` or `Sec-Fetch-Site`; other users do not know the secret, which is the
-first part of every path. So no cookie is needed, and none can be sent by another site.
+first part of every path. So no cookie is needed, and none can be sent by another site. A link that
+the user clicks elsewhere, in a chat for example, opens the page in a tab of its own: nothing else,
+and no frame.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class Guard:
         """Why a request is refused; None if it may be answered."""
         if method not in _METHODS:
             return HTTPStatus.METHOD_NOT_ALLOWED
-        if not (self._is_ours(headers) and self._knows_secret(target)):
+        if not (self._knows_secret(target) and self._is_ours(target, headers)):
             return HTTPStatus.FORBIDDEN
         return HTTPStatus.REQUEST_URI_TOO_LONG if len(target) > MAX_TARGET else None
 
@@ -42,14 +44,18 @@ class Guard:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/{self.secret}/"
 
-    def _is_ours(self, headers: Headers) -> bool:
+    def _is_ours(self, target: str, headers: Headers) -> bool:
         hosts = [f"127.0.0.1:{self.port}", f"localhost:{self.port}"]
         asked = headers("Host")
         if len(asked) != 1 or asked[0] not in hosts:
             return False
         if any(origin != f"http://{asked[0]}" for origin in headers("Origin")):
             return False
-        return all(site in _SITES for site in headers("Sec-Fetch-Site"))
+        if all(site in _SITES for site in headers("Sec-Fetch-Site")):
+            return True
+        is_navigation = headers("Sec-Fetch-Mode") == ["navigate"]
+        is_page = not self.route(target) and headers("Sec-Fetch-Dest") == ["document"]
+        return is_navigation and is_page
 
     def _knows_secret(self, target: str) -> bool:
         prefix = f"/{self.secret}/".encode()

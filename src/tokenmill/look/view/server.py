@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from tokenmill.errors import ConfigError, TokenmillError, unknown_name
 from tokenmill.look.view.dataset_view import DatasetView
@@ -72,7 +72,9 @@ class ViewServer(ThreadingHTTPServer):
     def __init__(self, view: DatasetView, port: int = 0) -> None:
         self.view = view
         self.files = page_files()
-        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._waiting: dict[Any, None] = {}  # connections without a request, the oldest first
+        self._busy: set[Any] = set()
         super().__init__(("127.0.0.1", port), _Handler)
         self.guard = Guard(self.server_address[1])
 
@@ -84,16 +86,42 @@ class ViewServer(ThreadingHTTPServer):
         self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """If there are too many connections, the oldest one that waits for a request is closed:
+        other users of the machine may open any number, and send nothing."""
+        with self._lock:
+            if len(self._waiting) + len(self._busy) >= MAX_CONNECTIONS:
+                if not self._waiting:
+                    self.shutdown_request(request)
+                    return
+                oldest = next(iter(self._waiting))
+                del self._waiting[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread reads the end, and closes it
+            self._waiting[request] = None
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            with self._lock:
+                self._waiting.pop(request, None)
+                self._busy.discard(request)
+
+    @contextlib.contextmanager
+    def answering(self, request: Any) -> Iterator[None]:
+        """While a request that was admitted is answered, its connection stays."""
+        with self._lock:
+            if request in self._waiting:
+                del self._waiting[request]
+                self._busy.add(request)
+        try:
+            yield
+        finally:
+            with self._lock:
+                if request in self._busy:
+                    self._busy.discard(request)
+                    self._waiting[request] = None
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Nothing: a closed connection is not an error, and real errors were answered with 500."""
@@ -114,7 +142,10 @@ class _Handler(BaseHTTPRequestHandler):
         if refusal is not None:
             self.send_error(refusal)
             return
-        target = urlsplit(guard.route(self.path))
+        with self.server.answering(self.connection):
+            self._answer_admitted(urlsplit(guard.route(self.path)))
+
+    def _answer_admitted(self, target: SplitResult) -> None:
         if target.path in self.server.files:
             name = target.path or "view.html"
             self._send(self.server.files[target.path], _TYPES[name.rpartition(".")[2]])

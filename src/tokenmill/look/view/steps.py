@@ -24,6 +24,7 @@ MAX_BATCH = 1 << 16
 MAX_SEQ_LEN = 1 << 24
 MAX_OPTIONS_BYTES = 1 << 20
 _EXAMPLE = '{"sources": {"web": "data/web"}, "seq_len": 1024, "batch_size": 512, "seed": 0}'
+_ALL_RANKS = {"rank": 0, "world_size": 1}  # unless the run says otherwise; not of the environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ def loader_steps(looked: LookedInto, name: str, options: Mapping[str, Any]) -> L
     _require("batch_size", options["batch_size"], MAX_BATCH)
     _require("seq_len", options["seq_len"], MAX_SEQ_LEN)
     datasets = {name: OpenedDataset(Opening(looked.dataset.name), looked)}
-    return LoaderSteps(Loader(datasets, prefetch=0, **options), datasets)
+    return LoaderSteps(Loader(datasets, prefetch=0, **{**_ALL_RANKS, **options}), datasets)
 
 
 def steps_of_file(path: str) -> LoaderSteps:
@@ -150,7 +151,7 @@ def steps_of_file(path: str) -> LoaderSteps:
     folder = os.path.dirname(os.path.abspath(path))
     datasets = {name: opened(_place(folder, one)) for name, one in named.items()}
     try:
-        loader = Loader(datasets, **{**given, "prefetch": 0})
+        loader = Loader(datasets, **{**_ALL_RANKS, **given, "prefetch": 0})
     except (TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"{path}: {error}", hint=f"such as {_EXAMPLE}") from None
     _require("batch_size", loader.options.batch_size, MAX_BATCH)

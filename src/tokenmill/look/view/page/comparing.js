@@ -14,15 +14,15 @@ export async function showCompared(place, dataset) {
   const { start, stop } = place.page;
   try {
     const found = await ask("compared", { split: place.split, start, stop });
-    if (asked === place) show(found.pieces, dataset);
+    if (asked === place) show(found, dataset);
   } catch (error) {
     if (asked === place) byId("compared-title").textContent = error.message;
   }
 }
 
-function show(pieces, dataset) {
+function show({ pieces, skipped }, dataset) {
   const own = withBytes(shownPieces());
-  const other = withBytes(pieces.map((piece, index) => ({ piece, span: span(piece, index) })));
+  const other = withBytes(pieces.map((piece, index) => ({ piece, span: span(piece, index) })), skipped);
   const borders = new Set(own.map((one) => `${one.from} ${one.to}`));
   for (const one of other) {
     one.span.removeAttribute("tabindex");
@@ -35,8 +35,8 @@ function show(pieces, dataset) {
     element("span", {}, `${dataset.other}: ${ratio(other)}; underlined where it differs`));
 }
 
-function withBytes(ones) {
-  let to = 0;
+function withBytes(ones, first = 0) {
+  let to = first;
   return ones.filter((one) => one.piece.kind === "text").map((one) => {
     const from = to;
     to += one.piece.bytes.join("").length / 2;
@@ -46,7 +46,8 @@ function withBytes(ones) {
 
 function ratio(ones) {
   const tokens = ones.reduce((sum, one) => sum + one.piece.ids.length, 0);
-  return `${counted(tokens, "token")}, ${((ones.at(-1)?.to ?? 0) / Math.max(1, tokens)).toFixed(2)} bytes per token`;
+  const bytes = (ones.at(-1)?.to ?? 0) - (ones[0]?.from ?? 0);
+  return `${counted(tokens, "token")}, ${(bytes / Math.max(1, tokens)).toFixed(2)} bytes per token`;
 }
 
 function light(target) {

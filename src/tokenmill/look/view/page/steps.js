@@ -35,6 +35,10 @@ function showFields() {
   byId("batch-label").textContent = reader === "shards" ? "batch (of a rank)" : "batch (of all ranks)";
 }
 
+// Whether steps can be read like this here: "run" only with --loader.
+export const isReader = (reader) =>
+  reader === undefined || [...byId("reader").options].some((one) => one.value === reader);
+
 export const isStepsShown = () => !byId("steps").hidden;
 
 export function toggleSteps(isShown = !isStepsShown()) {

@@ -6,7 +6,7 @@ import { ask, byId, counted, element, number } from "./dom.js";
 import { atShare, fromLink, fromTyping, toLink } from "./places.js";
 import { startSearch, stepHit, stopSearch } from "./search.js";
 import { isSourceShown, showSource, toggleSource } from "./source.js";
-import { isStepsShown, listenToSteps, openStep, prepareSteps, showStep, stepLink, toggleSteps } from "./steps.js";
+import { isReader, isStepsShown, listenToSteps, openStep, prepareSteps, showStep, stepLink, toggleSteps } from "./steps.js";
 import { askedShare, showStrip, showWhere } from "./strip.js";
 import { factsOf, focusTokens, listenToTokens, markTokens, showRest, showTokens } from "./tokens.js";
 
@@ -154,9 +154,14 @@ function follow(asked, options) {
 
 async function followStep({ split, step, mark, parameters }) {
   if (!splitOf(split)) return warn(`There is no split ${split} here.`);
+  if (!isReader(parameters.reader)) {
+    if (!place) await open(beginning(split), { isNew: false });
+    return warn("This link is of a step of a run: open the view with its --loader run.json.");
+  }
   const found = await openStep(split, step, parameters);
   const first = found?.rows.find((row) => row.is_here);
   if (!place && first) await open({ split: found.split, token: first.start }, { isNew: false, count: found.seq_len });
+  else if (!place) await open(beginning(split), { isNew: false });
   if (mark !== undefined && !dataset.mark.startsWith(mark)) warnOfOther(mark);
 }
 
