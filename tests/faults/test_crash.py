@@ -344,13 +344,13 @@ def test_killed_while_shards_were_being_published_the_rest_follows(
     out = tmp_path / "out"
     killer = SCRIPT.replace(
         "tokenmill.prepare(",
-        "from tokenmill.storage import files\n"
+        "from tokenmill.storage import disk\n"
         "import os\n"
-        "def move(source, target, real=files.move, left=[3]):\n"
+        "def move(source, target, real=disk.rename_if_there, left=[3]):\n"
         "    left[0] or os.kill(os.getpid(), 9)\n"
         "    left[0] -= 1\n"
         "    return real(source, target)\n"
-        "files.move = move\n"
+        "disk.rename_if_there = move\n"
         "tokenmill.prepare(",
     )
     command = [sys.executable, "-c", killer, big, str(out), "1"]

@@ -122,4 +122,4 @@ def test_files_when_corpus_and_output_are_in_a_bucket_then_the_golden_bytes(
 
 def folder_of_shards(out: Path) -> Path:
     """Where the shards of a dataset in a bucket are."""
-    return out
+    return out / json.loads((out / "tokenmill.json").read_text())["folder"]

@@ -166,26 +166,18 @@ def test_swap_when_many_try_at_once_then_one_succeeds(url):
 
 
 @pytest.mark.parametrize("num_bytes", [0, 10, 11 * MB])
-def test_upload_when_copied_then_the_same_bytes_and_sha256_until_replaced(url, tmp_path, num_bytes):
+def test_upload_when_done_then_the_same_bytes_and_sha256_until_replaced(url, tmp_path, num_bytes):
     data = os.urandom(num_bytes)
     (tmp_path / "file").write_bytes(data)
-    sha256 = objects.upload(f"{url}/a", str(tmp_path / "file"))
-    assert sha256 == hashlib.sha256(data).hexdigest()
-    for name in ("copy", "b c/ü#%+&=", "dots/..a"):
-        objects.copy(f"{url}/a", f"{url}/{name}")
+    for name in ("a", "b c/ü#%+&=", "dots/..a"):
+        sha256 = objects.upload(f"{url}/{name}", str(tmp_path / "file"))
+        assert sha256 == hashlib.sha256(data).hexdigest()
         info = objects.look(f"{url}/{name}")
         assert info is not None and (info.num_bytes, info.sha256) == (num_bytes, sha256)
         assert objects.read(f"{url}/{name}") == data
     objects.write(f"{url}/a", bytes(num_bytes))
     replaced = objects.look(f"{url}/a")
     assert replaced is not None and replaced.sha256 is None
-
-
-def test_copy_when_the_source_is_gone_then_file_not_found_and_the_target_stays(url):
-    objects.write(f"{url}/target", b"old")
-    with pytest.raises(FileNotFoundError, match="some/folder/gone"):
-        objects.copy(f"{url}/gone", f"{url}/target")
-    assert objects.read(f"{url}/target") == b"old"
 
 
 def test_remove_below_when_a_neighbour_begins_alike_then_it_stays(url):
@@ -211,9 +203,8 @@ def test_everything_when_a_quarter_of_the_requests_fail_then_right_all_the_same(
             objects.create(f"{url}/created", data)
             assert objects.read(f"{url}/created") == data
         objects.upload(f"{url}/big", str(tmp_path / "big"))
-        objects.copy(f"{url}/big", f"{url}/copy")
-        assert objects.read(f"{url}/copy") == data * 60
-        assert len(objects.find(url)) == 6
+        assert objects.read(f"{url}/big") == data * 60
+        assert len(objects.find(url)) == 5
         objects.remove_below(url)
     assert faults.num_injected > 3
     assert objects.find(url) == []

@@ -241,19 +241,7 @@ def test_mapped_when_some_fail_then_in_order_up_to_there(folder):
         next(found)
 
 
-# Moving and removing
-
-
-def test_move_when_the_target_exists_then_it_is_replaced(folder):
-    put(folder, "staged", "final")
-    assert files.move(f"{folder}/staged", f"{folder}/final")
-    assert files.read_file(f"{folder}/final") == b"staged"
-
-
-def test_move_when_the_source_is_gone_then_false_and_the_target_stays(folder):
-    put(folder, "final")
-    assert not files.move(f"{folder}/staged", f"{folder}/final")
-    assert files.read_file(f"{folder}/final") == b"final"
+# Removing
 
 
 def test_remove_when_not_there_then_nothing_happens(folder):

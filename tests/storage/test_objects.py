@@ -41,8 +41,6 @@ def big_file(tmp_path, monkeypatch) -> Path:
     """A file of three parts: S3 takes none below 5 MB, but for the last."""
     monkeypatch.setattr(s3_module, "MULTIPART_BYTES", 5 * MB)
     monkeypatch.setattr(s3_module, "UPLOAD_PART_BYTES", 5 * MB)
-    monkeypatch.setattr(s3_module, "MULTIPART_COPY_BYTES", 5 * MB)
-    monkeypatch.setattr(s3_module, "COPY_PART_BYTES", 5 * MB)
     path = tmp_path / "big"
     path.write_bytes(os.urandom(11 * MB))
     return path
@@ -189,11 +187,7 @@ def test_everything_when_half_of_the_requests_fail_then_right_all_the_same(url, 
             assert objects.read(f"{url}/created") == data
         objects.upload(f"{url}/big", str(big_file))
         assert objects.read(f"{url}/big") == big_file.read_bytes()
-        for name in ("0", "big"):
-            objects.copy(f"{url}/{name}", f"{url}/copies/{name}")
-            copy = objects.read(f"{url}/copies/{name}")
-            assert copy == objects.read(f"{url}/{name}")
-        assert len(objects.find(url)) == 7
+        assert len(objects.find(url)) == 5
         objects.remove(f"{url}/0")
         objects.remove_below(url)
     assert faults.num_injected > 10
@@ -352,111 +346,6 @@ def test_upload_when_done_then_its_sha256_is_found_until_somebody_replaces_it(
         assert replaced.num_bytes == info.num_bytes
 
 
-@pytest.mark.parametrize("name", ["a", "b c/ü#%+&=", "dots/..a"])
-def test_copy_when_small_or_large_then_the_same_bytes_and_sha256(url, s3, big_file, tmp_path, name):
-    (tmp_path / "small").write_bytes(b"0123456789")
-    (tmp_path / "empty").write_bytes(b"")
-    other = f"s3://{s3.new_bucket()}/elsewhere"
-    for path in (big_file, tmp_path / "small", tmp_path / "empty"):
-        sha256 = objects.upload(f"{url}/{name}", str(path))
-        for target in (f"{url}/copies/{name}", f"{other}/{name}"):
-            s3.requests.clear()
-            s3.served.clear()
-            objects.copy(f"{url}/{name}", target)
-            assert sum(num_bytes for _, num_bytes in s3.served) < 10_000  # of XML
-            assert objects.read(target) == path.read_bytes()
-            info = objects.look(target)
-            assert info is not None and info.sha256 == sha256
-
-
-def test_copy_when_large_then_in_as_many_parts_as_it_takes(url, s3, big_file, monkeypatch):
-    objects.upload(f"{url}/big", str(big_file))
-
-    def num_parts() -> int:
-        s3.requests.clear()
-        objects.copy(f"{url}/big", f"{url}/copy")
-        return sum("partNumber=" in request for request in s3.requests)
-
-    assert num_parts() == 3
-    monkeypatch.setattr(s3_module, "MAX_UPLOAD_PARTS", 2)
-    assert num_parts() == 2
-    monkeypatch.setattr(s3_module, "MULTIPART_COPY_BYTES", 1 << 30)
-    assert num_parts() == 0
-    assert objects.read(f"{url}/copy") == big_file.read_bytes()
-
-
-def test_copy_when_the_source_is_gone_then_file_not_found_and_the_target_stays(url, bucket, s3):
-    objects.write(f"{url}/target", b"old")
-    with pytest.raises(FileNotFoundError, match="some/folder/gone"):
-        objects.copy(f"{url}/gone", f"{url}/target")
-    assert objects.read(f"{url}/target") == b"old"
-    assert not s3.uploads(bucket)
-
-
-@pytest.mark.parametrize("in_parts", [False, True])
-def test_copy_when_the_source_goes_meanwhile_then_file_not_found(
-    url, bucket, s3, big_file, in_parts
-):
-    path = big_file
-    if not in_parts:
-        path = big_file.with_name("small")
-        path.write_bytes(b"0123456789")
-    objects.upload(f"{url}/a", str(path))
-    client = s3.client()
-
-    def remove(request: str) -> bool:
-        if request.startswith("PUT"):
-            client.delete_object(Bucket=bucket, Key="some/folder/a")
-        return False
-
-    with s3.failing(Faults(only=remove)), pytest.raises(FileNotFoundError, match="some/folder/a"):
-        objects.copy(f"{url}/a", f"{url}/copy")
-    assert s3.keys(bucket) == [] and not s3.uploads(bucket)
-
-
-def test_copy_when_the_source_is_replaced_meanwhile_then_no_mixture(url, bucket, s3, big_file):
-    objects.upload(f"{url}/a", str(big_file))
-    client = s3.client()
-    other = bytes(big_file.stat().st_size)
-    replaced = []
-
-    def replace(request: str) -> bool:
-        if "partNumber=3" in request and not replaced:
-            replaced.append(client.put_object(Bucket=bucket, Key="some/folder/a", Body=other))
-        return False
-
-    with s3.failing(Faults(only=replace)):
-        objects.copy(f"{url}/a", f"{url}/copy")
-    assert replaced and objects.read(f"{url}/copy") == other
-    assert not s3.uploads(bucket)
-
-
-def test_copy_when_another_aborts_it_then_it_begins_again(url, bucket, s3, big_file):
-    objects.upload(f"{url}/big", str(big_file))
-    aborted: list[object] = []
-    with s3.failing(Faults(only=aborting(s3, bucket, 3, aborted))):
-        objects.copy(f"{url}/big", f"{url}/copy")
-    assert aborted and objects.read(f"{url}/copy") == big_file.read_bytes()
-    assert not s3.uploads(bucket)
-
-
-def test_copy_when_it_fails_for_good_then_its_parts_are_aborted(
-    url, bucket, s3, big_file, monkeypatch
-):
-    objects.upload(f"{url}/big", str(big_file))
-    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.2)
-    only_parts = Faults(kinds=("slow down",), only=lambda request: "partNumber=2" in request)
-    with s3.failing(only_parts), pytest.raises(NetworkError, match="cannot copy"):
-        objects.copy(f"{url}/big", f"{url}/copy")
-    assert not s3.uploads(bucket)
-    assert s3.keys(bucket) == ["some/folder/big"]
-
-
-def test_copy_when_the_stores_differ_then_refused(url):
-    with pytest.raises(ValueError, match="not in the same store"):
-        objects.copy(f"{url}/a", "memory://somewhere/a")
-
-
 def test_look_when_a_tool_left_an_object_for_a_folder_then_it_is_none(url, bucket, s3):
     s3.client().put_object(Bucket=bucket, Key="some/folder/", Body=b"")
     assert objects.look(url) is None
@@ -558,11 +447,6 @@ def test_another_client_when_it_is_fsspecs_own_then_it_works_alike(tmp_path):
         objects.read_range(f"{url}/b", 5, 11)
     assert [found for found, _ in objects.find(url)] == [f"{url}/a", f"{url}/b"]
     assert list(objects.read_checksummed([f"{url}/a", f"{url}/c"])) == [b"one", None]
-    objects.copy(f"{url}/b", f"{url}/a")
-    assert objects.read(f"{url}/a") == b"0123456789"
-    with pytest.raises(FileNotFoundError, match="folder/c"):
-        objects.copy(f"{url}/c", f"{url}/a")
-    assert objects.read(f"{url}/a") == b"0123456789"
     objects.remove_below(url)
     assert objects.find(url) == []
 

@@ -20,13 +20,14 @@ from tokenmill.assemble.parts_in_use import are_removed_early
 from tokenmill.assemble.sidecars import KeptParts
 from tokenmill.assemble.task import Block, ShardTask, Stretch
 from tokenmill.encode.documents import data_of
-from tokenmill.encode.part import SplitChunk, split_chunks
+from tokenmill.encode.part import SplitChunk, bucket_of, directory_of, split_chunks
+from tokenmill.encode.part_sums import checked_stretch, twice
 from tokenmill.encode.record import PartChunk, PartRecord, part_path
 from tokenmill.errors import ConflictError, DamagedWorkError
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.storage import files
 from tokenmill.storage.objects import in_parallel
-from tokenmill.storage.store import RangeRead, store_of
+from tokenmill.storage.store import store_of
 
 # Small enough to stay in the CPU cache between read, hash and write: 4 MB took three times the CPU.
 COPY_BYTES = 256 << 10
@@ -50,7 +51,8 @@ def _visible_part(work: str, slice_index: int, split: int) -> str:
 
 @dataclass(frozen=True)
 class PartsInOrder:
-    """One split of the parts in plan order. A block is a chunk: (slice, tokens at, lengths at)."""
+    """One split of the parts in plan order. A block is a chunk: (slice, tokens at, lengths at, sums
+    at)."""
 
     work: str
     split: int
@@ -61,23 +63,26 @@ class PartsInOrder:
 
     def blocks(self, slice_index: int, chunks: Iterable[PartChunk]) -> Iterator[Block]:
         for chunk in split_chunks(slice_index, chunks, self.split, self.dtype):
-            key = (chunk.slice_index, chunk.tokens_at, chunk.lengths_at)
+            key = (chunk.slice_index, chunk.tokens_at, chunk.lengths_at, chunk.directory_at)
             yield Block(key, chunk.num_tokens, chunk.num_documents)
 
-    def tokens(self, stretch: Stretch) -> Iterator[bytes]:
-        slice_index, tokens_at, _ = stretch.key
-        width = DTYPE_BYTES[self.dtype]
-        start, stop = tokens_at + stretch.start * width, tokens_at + stretch.stop * width
-        path = _visible_part(self.work, slice_index, self.split)
-        with _part_expected(path):
-            yield from files.read_in_order(path, start, stop, COPY_BYTES)
+    def tokens(self, stretch: Stretch) -> Iterator[memoryview]:
+        tokens_at, width = stretch.key[1], DTYPE_BYTES[self.dtype]
+        return self._bytes(
+            stretch.key, tokens_at + stretch.start * width, tokens_at + stretch.stop * width
+        )
 
     def lengths(self, stretch: Stretch) -> npt.NDArray[np.uint32]:
-        slice_index, _, lengths_at = stretch.key
-        wanted = lengths_at + 4 * stretch.first, lengths_at + 4 * stretch.last
+        at = stretch.key[2]
+        found = self._bytes(stretch.key, at + 4 * stretch.first, at + 4 * stretch.last)
+        return np.frombuffer(b"".join(found), "<u4")
+
+    def _bytes(self, key: tuple[int, ...], start: int, stop: int) -> Iterator[memoryview]:
+        slice_index, tokens_at, _, sums_at = key
         path = _visible_part(self.work, slice_index, self.split)
         with _part_expected(path):
-            return np.frombuffer(files.read_ranges(path, [wanted])[0], "<u4")
+            chunk = tokens_at, sums_at
+            yield from checked_stretch(self.work, slice_index, path, chunk, start, stop)
 
 
 @contextlib.contextmanager
@@ -165,22 +170,19 @@ class ShuffledParts:
         return store_of(self.work).mapped(read, self._chunks)
 
     def _read_chunk(self, bucket: int, has_tokens: bool, chunk: SplitChunk) -> tuple[Any, ...]:
-        width = DTYPE_BYTES[self.dtype]
-        with _part_expected(self._path(chunk)), files.range_reader(self._path(chunk)) as read:
-            (first, first_token), (last, last_token) = _starts(read, chunk, bucket, 2).tolist()
-            ranges = [
-                (chunk.lengths_at + 4 * first, chunk.lengths_at + 4 * last),
-                (chunk.keys_at + 4 * first, chunk.keys_at + 4 * last),
-            ]
-            if has_tokens:
-                start = chunk.tokens_at
-                ranges.append((start + first_token * width, start + last_token * width))
-            lengths, keys, *tokens = read(ranges)
-        return np.frombuffer(lengths, "<u4"), np.frombuffer(keys, "<u4"), *tokens
+        path = self._path(chunk)
+        with _part_expected(path), files.range_reader(path) as read:
+            read_bucket = functools.partial(
+                bucket_of, read, chunk, bucket, DTYPE_BYTES[self.dtype] if has_tokens else 0
+            )
+            return twice(read_bucket, self.work, chunk.slice_index, path)
 
     def _directory(self, chunk: SplitChunk) -> npt.NDArray[np.uint64]:
-        with _part_expected(self._path(chunk)), files.range_reader(self._path(chunk)) as read:
-            return _starts(read, chunk, 0, self.num_buckets + 1)
+        """The documents and tokens before each bucket, and in all."""
+        path = self._path(chunk)
+        with _part_expected(path), files.range_reader(path) as read:
+            read_directory = functools.partial(directory_of, read, chunk, self.num_buckets)
+            return twice(read_directory, self.work, chunk.slice_index, path)[:, :2]
 
     def _path(self, chunk: SplitChunk) -> str:
         return _visible_part(self.work, chunk.slice_index, self.split)
@@ -198,10 +200,3 @@ class ShuffledParts:
                 f"{self._chunks_path} is damaged", hint="start again: --overwrite"
             )
         return [SplitChunk(*row) for row in rows.reshape(-1, len(SplitChunk._fields)).tolist()]
-
-
-def _starts(read: RangeRead, chunk: SplitChunk, first: int, count: int) -> npt.NDArray[np.uint64]:
-    """Where `count` buckets, from `first` on, begin in a chunk: (documents, tokens) each."""
-    at = chunk.directory_at + 16 * first
-    [data] = read([(at, at + 16 * count)])
-    return np.frombuffer(data, "<u8").reshape(-1, 2)

@@ -254,7 +254,7 @@ def _move_files(staged: str, out: str, manifest: Manifest) -> None:
     def move(file: Any) -> None:
         target = os.path.join(out, file.name)
         # A file that is not staged is the right one: `_require_whole`.
-        is_moved = files.move(os.path.join(staged, file.name), target)
+        is_moved = disk.rename_if_there(os.path.join(staged, file.name), target)
         if not is_moved and files.size(target) != file.num_bytes:
             raise DamagedWorkError(
                 f"{target} is missing or has changed size since it was written",

@@ -2,13 +2,14 @@
 for, in the order of the part's documents.
 
 Each split has its own file beside its part, `parts/00000000.train.kept`: Arrow record batches
-without their schema, then a directory: for each batch, and for the end, a pair of uint64 with its
-first byte and the number of rows before it. A batch has the rows of a chunk, or, if shuffled, of
-one bucket of a chunk. So a bucket can be read without the others, also over a network.
+without their schema, then a directory: for each batch, and for the end, three uint64 with its first
+byte, the number of rows before it, and its sum (part_sums.py). A batch has the rows of a chunk, or,
+if shuffled, of one bucket of a chunk. So a bucket can be read alone, also over a network.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -21,11 +22,14 @@ from tokenmill.arrays import binary_array_of, indices, integers, numbers_of
 from tokenmill.corpus.readers import BYTE_KINDS
 from tokenmill.corpus.readers.kept_columns import schema_of
 from tokenmill.corpus.spans import Span
+from tokenmill.encode.part_sums import Different, require_sum, sum_of, twice
 from tokenmill.encode.record import kept_path
 from tokenmill.errors import DamagedWorkError
 from tokenmill.storage import files
 from tokenmill.storage.new_file import NewFile
+from tokenmill.storage.store import RangeRead
 
+_ROW_BYTES = 24  # of the directory
 KEY = "\n"  # the column of shuffle keys, only in parts; --keep refuses this name
 # The OWN_COLUMNS, of every document. Columns of the corpus come after these.
 _PLACE = [
@@ -87,7 +91,7 @@ class KeptWriter:
     def __init__(self, file: NewFile, types: str | None) -> None:
         self.file = file
         self._types = types
-        self._begins: list[tuple[int, int]] = []  # of batches: byte, row
+        self._begins: list[tuple[int, int, int]] = []  # of batches: byte, row, sum
         self._num_rows = 0
 
     def write(
@@ -107,13 +111,13 @@ class KeptWriter:
         batch = pa.record_batch([arrays[name] for name in schema.names], schema=schema)
         bounds = [0, len(rows)] if starts is None else starts
         for first, last in itertools.pairwise(bounds):
-            self._begins.append((self.file.num_bytes, self._num_rows))
-            if last > first:
-                self.file.write(batch.slice(first, last - first).serialize())
+            data = batch.slice(first, last - first).serialize() if last > first else b""
+            self._begins.append((self.file.num_bytes, self._num_rows, sum_of(data)))
+            self.file.write(data)
             self._num_rows += last - first
 
     def commit(self) -> None:
-        ends = [*self._begins, (self.file.num_bytes, self._num_rows)]
+        ends = [*self._begins, (self.file.num_bytes, self._num_rows, 0)]
         self.file.write(np.array(ends, "<u8"))
         self.file.commit()
 
@@ -138,17 +142,28 @@ class KeptReader:
         """Batches `first` to `last` of a file; those without rows are left out."""
         path = kept_path(self._work, file.slice_index, self._split)
         files.wait_for(path)
-        directory_at = file.num_bytes - 16 * (file.num_batches + 1)
         try:
             with files.range_reader(path) as read:
-                at = directory_at + 16 * first
-                [found] = read([(at, directory_at + 16 * (last + 1))])
-                begins = np.frombuffer(found, "<u8").reshape(-1, 2)[:, 0].tolist()
-                ranges = [(a, b) for a, b in itertools.pairwise(begins) if b > a]
-                for data in read(ranges) if ranges else ():
+                read_batches = functools.partial(_batches, read, file, first, last)
+                for data in twice(read_batches, self._work, file.slice_index, path):
                     yield pa.ipc.read_record_batch(pa.py_buffer(data), self._schema)
         except FileNotFoundError as error:
             raise DamagedWorkError(
                 f"{path} is gone, but its rows are not written yet",
                 hint="run the same command again: its slice is encoded again",
             ) from error
+
+
+def _batches(read: RangeRead, file: KeptFile, first: int, last: int) -> list[bytes]:
+    """The bytes of batches `first` to `last` that have rows. Raises Different."""
+    directory_at = file.num_bytes - _ROW_BYTES * (file.num_batches + 1)
+    at, until = directory_at + _ROW_BYTES * first, directory_at + _ROW_BYTES * (last + 1)
+    [found] = read([(at, until)])
+    rows = np.frombuffer(found, "<u8").reshape(-1, 3).tolist()
+    places = [(a, b, wanted) for (a, _, wanted), (b, _, _) in itertools.pairwise(rows) if a != b]
+    if any(not 0 <= a <= b <= directory_at for a, b, _ in places):
+        raise Different
+    batches = read([(a, b) for a, b, _ in places]) if places else []
+    for data, (_, _, wanted) in zip(batches, places, strict=True):
+        require_sum(wanted, data)
+    return batches

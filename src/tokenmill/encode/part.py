@@ -5,17 +5,19 @@ without documents has no file. A part file is a sequence of chunks, nearly alway
 unsplittable slice (one .jsonl.gz of 20 GB) has a chunk for every 64 MB of tokens, so that a
 worker's memory stays flat. A chunk is
 
-    tokens | lengths                                 always
-           | keys | starts of buckets                if shuffled
+    tokens | lengths | sums of blocks                in plan order
+    tokens | lengths | keys | directory of buckets   shuffled
 
-with lengths (in tokens) and keys as uint32, and the start of each bucket as a pair of uint64
-(documents, tokens). A shuffled chunk has its documents sorted by key; a bucket is a range of keys.
+with lengths (in tokens) and keys as uint32. A shuffled chunk has its documents sorted by key; a
+bucket is a range of keys. Its row in the directory has four uint64: the documents and the tokens
+before it, the sum of its tokens, and the sum of its lengths and keys (part_sums.py).
 
 The record, a small JSON file, is written after the part: without a record there is no part.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -28,6 +30,15 @@ import xxhash
 from tokenmill.arrays import indices, mask, offsets_of
 from tokenmill.encode.documents import data_of, shuffle_keys
 from tokenmill.encode.kept_file import KeptWriter
+from tokenmill.encode.part_sums import (
+    BlockSums,
+    Different,
+    num_sum_bytes,
+    require_directory,
+    require_sum,
+    sum_of,
+    with_sum,
+)
 from tokenmill.encode.record import (
     SPLITS,
     Counts,
@@ -41,8 +52,10 @@ from tokenmill.encode.text_hashes import HASHED, Hashed, save_hashes
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.storage import files
 from tokenmill.storage.new_file import NewFile
+from tokenmill.storage.store import RangeRead
 
 CHUNK_BYTES = 64 << 20
+DIRECTORY_ROW_BYTES = 32
 # Protects against accidents, not against attackers: 30 GB/s, where sha256 does 1.8.
 PART_CHECKSUM = xxhash.xxh3_128
 
@@ -165,12 +178,14 @@ class PartWriter:
         if self._hashes is not None:
             hashes = np.concatenate([documents.hashes for documents in held])
             self._hashes.append(hashes if order is None else hashes[order])
-        file = self._file_of(split)
-        for array in arrays:
-            file.write(data_of(array))
         lengths = np.concatenate([np.diff(offsets_of(array)) for array in arrays])
         lengths //= self._dtype_bytes
-        for tail in (lengths.astype("<u4"), *tails):
+        file, sums = self._file_of(split), BlockSums()
+        for data in (*map(data_of, arrays), lengths.astype("<u4")):
+            file.write(data)
+            if order is None:
+                sums.add(data)
+        for tail in tails if tails else [sums.to_array()]:
             file.write(tail)
         kept = [documents.kept for documents in held if documents.kept is not None]
         if kept:
@@ -207,17 +222,24 @@ class PartWriter:
     def _sorted(
         self, held: list[pa.LargeBinaryArray]
     ) -> tuple[list[pa.LargeBinaryArray], Any, npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
-        """The documents sorted by key, the position of each before that, their keys, and the bucket
-        starts (documents, tokens)."""
+        """The documents sorted by key, the position of each before that, their keys, and the
+        directory of buckets."""
         documents = pa.concat_arrays(held)
         keys = shuffle_keys(self._seed, self._key_index, self._num_keys, len(documents))
         self._num_keys += len(documents)
         order = np.argsort(keys, kind="stable")
         documents, keys = documents.take(indices(order)), keys[order]
         starts = np.searchsorted(keys, bucket_bounds(self._num_buckets))
-        tokens = offsets_of(documents)[starts] // self._dtype_bytes
-        directory = np.stack([starts, tokens - tokens[0]], axis=1).astype("<u8")
-        return [documents], order, keys.astype("<u4"), directory
+        offsets, keys = offsets_of(documents), keys.astype("<u4")
+        data, lengths = data_of(documents), (np.diff(offsets) // self._dtype_bytes).astype("<u4")
+        places = (offsets[starts] - offsets[0]).tolist()
+        sums = np.zeros((len(starts), 2), "<u8")
+        for bucket, (first, last) in enumerate(itertools.pairwise(starts.tolist())):
+            sums[bucket, 0] = sum_of(data[places[bucket] : places[bucket + 1]])
+            sums[bucket, 1] = sum_of(lengths[first:last], keys[first:last])
+        tokens = np.array(places) // self._dtype_bytes
+        directory = np.column_stack([starts, tokens]).astype("<u8")
+        return [documents], order, keys, with_sum(np.hstack([directory, sums]))
 
 
 def _size(file: NewFile | None) -> int:
@@ -237,7 +259,12 @@ class SplitChunk(NamedTuple):
     tokens_at: int
     lengths_at: int
     keys_at: int  # if shuffled
-    directory_at: int  # if shuffled
+    directory_at: int  # if shuffled; else its sums are there
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where its tokens and lengths are, in plan order; their sums follow."""
+        return self.tokens_at, self.keys_at
 
 
 def split_chunks(
@@ -251,13 +278,58 @@ def split_chunks(
             continue
         lengths_at = at + num_tokens * DTYPE_BYTES[dtype]
         keys_at = lengths_at + 4 * num_documents
-        directory_at = keys_at + 4 * num_documents
+        directory_at = keys_at + 4 * num_documents if num_buckets else keys_at
         yield SplitChunk(
             slice_index, num_tokens, num_documents, at, lengths_at, keys_at, directory_at
         )
-        at = directory_at + 16 * (num_buckets + 1) if num_buckets else keys_at
+        directory_bytes = num_sum_bytes(keys_at - at)
+        if num_buckets:
+            directory_bytes = DIRECTORY_ROW_BYTES * (num_buckets + 1)
+        at = directory_at + directory_bytes
 
 
 def bucket_bounds(num_buckets: int) -> npt.NDArray[np.uint64]:
     """The first key of each bucket, and one past the last key."""
     return (np.arange(num_buckets + 1, dtype=np.uint64) << np.uint64(32)) // np.uint64(num_buckets)
+
+
+# Reading a shuffled chunk
+
+
+def directory_of(read: RangeRead, chunk: SplitChunk, num_buckets: int) -> npt.NDArray[np.uint64]:
+    """The whole directory of a chunk. Raises Different."""
+    rows = _directory_rows(read, chunk, 0, num_buckets + 1)
+    require_directory(rows)
+    return rows
+
+
+def bucket_of(read: RangeRead, chunk: SplitChunk, bucket: int, token_bytes: int) -> tuple[Any, ...]:
+    """(lengths, keys, tokens) of the documents in a bucket; without tokens if `token_bytes`, the
+    size of one, is 0. Raises Different."""
+    (first, first_token, of_tokens, of_rest), (last, last_token, *_) = _directory_rows(
+        read, chunk, bucket, 2
+    ).tolist()
+    if not (0 <= first <= last <= chunk.num_documents and first_token <= last_token):
+        raise Different
+    if last_token > chunk.num_tokens:
+        raise Different
+    ranges = [
+        (chunk.lengths_at + 4 * first, chunk.lengths_at + 4 * last),
+        (chunk.keys_at + 4 * first, chunk.keys_at + 4 * last),
+    ]
+    if token_bytes:
+        start = chunk.tokens_at
+        ranges.append((start + first_token * token_bytes, start + last_token * token_bytes))
+    lengths, keys, *tokens = read(ranges)
+    require_sum(of_rest, lengths, keys)
+    if token_bytes:
+        require_sum(of_tokens, *tokens)
+    return np.frombuffer(lengths, "<u4"), np.frombuffer(keys, "<u4"), *tokens
+
+
+def _directory_rows(
+    read: RangeRead, chunk: SplitChunk, first: int, count: int
+) -> npt.NDArray[np.uint64]:
+    at = chunk.directory_at + DIRECTORY_ROW_BYTES * first
+    [data] = read([(at, at + DIRECTORY_ROW_BYTES * count)])
+    return np.frombuffer(data, "<u8").reshape(-1, 4)

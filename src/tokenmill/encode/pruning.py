@@ -8,6 +8,7 @@ new part has its own index, because a committed file never changes.
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 from collections.abc import Iterator
 
@@ -20,7 +21,8 @@ from tokenmill.corpus.spans import Slice
 from tokenmill.encode.documents import shuffle_keys
 from tokenmill.encode.job import Job
 from tokenmill.encode.kept_file import KeptFile, KeptReader
-from tokenmill.encode.part import EncodedBatch, PartWriter, split_chunks
+from tokenmill.encode.part import EncodedBatch, PartWriter, SplitChunk, bucket_of, split_chunks
+from tokenmill.encode.part_sums import checked_stretch, twice
 from tokenmill.encode.record import SPLITS, Counts, PartRecord, committed_record, part_path
 from tokenmill.encode.text_hashes import Hashed, saved_hashes
 from tokenmill.errors import DamagedWorkError
@@ -99,18 +101,32 @@ def _documents(
             if not record.chunks[number].num_documents[split]:
                 continue
             chunk = next(chunks[split])
-            tokens = (chunk.tokens_at, chunk.lengths_at)
-            lengths = (chunk.lengths_at, chunk.lengths_at + 4 * chunk.num_documents)
             path = part_path(job.work, record.slice_index, split)
             files.wait_for(path)
             try:
-                data, found = files.read_ranges(path, [tokens, lengths])
+                data, found = _chunk(job, path, chunk)
             except FileNotFoundError:
                 raise _gone(path) from None
             offsets = np.zeros(chunk.num_documents + 1, np.int64)
-            np.cumsum(np.frombuffer(found, "<u4"), out=offsets[1:])
+            np.cumsum(found, out=offsets[1:])
             documents = binary_array(offsets * DTYPE_BYTES[job.dtype], data)
             yield split, documents, next(columns[split])
+
+
+def _chunk(job: Job, path: str, chunk: SplitChunk) -> tuple[bytes, npt.NDArray[np.uint32]]:
+    """The tokens and the lengths of a chunk."""
+    work, index, width = job.work, chunk.slice_index, DTYPE_BYTES[job.dtype]
+    if not job.num_buckets:
+        data = b"".join(checked_stretch(work, index, path, chunk.place, *chunk.place))
+        at = chunk.lengths_at - chunk.tokens_at
+        return data[:at], np.frombuffer(data[at:], "<u4")
+    with files.range_reader(path) as read:
+        buckets = [
+            twice(functools.partial(bucket_of, read, chunk, number, width), work, index, path)
+            for number in range(job.num_buckets)
+        ]
+    lengths, _, tokens = zip(*buckets, strict=True)
+    return b"".join(tokens), np.concatenate(lengths)
 
 
 def _kept_chunks(job: Job, record: PartRecord, split: int) -> Iterator[pa.StructArray | None]:

@@ -87,10 +87,6 @@ def sync_files(folder: str, names: Iterable[str]) -> None:
     store_of(folder).sync_files(folder, names)
 
 
-def move(source: str, target: str) -> bool:
-    return store_of(target).move(source, target)
-
-
 def make_folder(path: str) -> None:
     store_of(path).make_folder(path)
 

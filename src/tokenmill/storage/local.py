@@ -147,7 +147,6 @@ class LocalStore:
 
     write_record = write_file  # a second writer holds the lock and has redone the work
     sync_files = staticmethod(disk.sync_files)
-    move = staticmethod(disk.rename_if_there)
 
     def staging(self, folder: str) -> contextlib.nullcontext[str]:
         return contextlib.nullcontext(folder)

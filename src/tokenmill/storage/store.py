@@ -133,10 +133,6 @@ class Store(Protocol):
     def sync_files(self, folder: str, names: Iterable[str]) -> None:
         """Make files durable that were written without a sync."""
 
-    def move(self, source: str, target: str) -> bool:
-        """Give a finished file its final name; False if it is gone, for example moved by an earlier
-        attempt. A bucket copies the object, and the copy is the file from then on."""
-
     def staging(self, folder: str) -> AbstractContextManager[str]:
         """A local folder in which to make files for `folder`; `folder` itself, if it is local."""
 

@@ -136,20 +136,10 @@ def swap(url: str, old: bytes | None, data: bytes) -> bool:
 def upload(url: str, path: str) -> str | None:
     """Create or replace an object from a local file. A failed upload leaves nothing behind.
 
-    Returns the sha256 that `look` will report for the object and its copies; None if this store
+    Returns the sha256 that `look` will report for the object; None if this store
     keeps none. An object that replaces it has a different sha256, or none.
     """
     return _client(url).upload(url, path)
-
-
-def copy(source: str, target: str) -> None:
-    """Create or replace an object by a copy that the store makes on its own side.
-
-    The target appears whole or not at all. FileNotFoundError if the source is gone.
-    """
-    if source.partition("://")[0] != target.partition("://")[0]:
-        raise ValueError(f"{source} and {target} are not in the same store")
-    _client(target).copy(source, target)
 
 
 def remove(url: str) -> None:

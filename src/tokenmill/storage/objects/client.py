@@ -162,17 +162,6 @@ class ObjectClient:
         self.ask("write", url, lambda: self.files.put_file(path, url))
         return None
 
-    def copy(self, source: str, target: str) -> None:
-        def request() -> None:
-            self.files.cp_file(source, target)
-            found, wanted = self.look(target), self.look(source)
-            if wanted is None:
-                raise FileNotFoundError(f"{source} was removed during the copy")
-            if found is None or found.num_bytes != wanted.num_bytes:  # some clients do not wait
-                raise ConnectionError(f"the copy {target} is not whole yet")
-
-        self.ask("copy", source, request)
-
     def remove(self, urls: Sequence[str]) -> None:
         def remove(url: str) -> None:
             with contextlib.suppress(FileNotFoundError):

@@ -1,5 +1,5 @@
 """Google Cloud Storage through gcsfs: the sha256 of an upload is kept in the object's metadata,
-which is set together with the content and kept by copies."""
+which is set together with the content."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""S3 and compatible stores: large objects are uploaded and copied in parts, and each part is
-retried on its own.
+"""S3 and compatible stores: large objects are uploaded in parts, and each part is retried on its
+own.
 
 In s3fs's own multipart upload, one failed part fails the whole upload: with one request in twenty
 failing, a shard of 200 parts would never arrive. S3 keeps the parts of an unfinished upload, and
@@ -7,7 +7,7 @@ bills them, until somebody aborts it. We abort when an upload fails and when an 
 
 The sha256 of an upload is kept in the object's metadata. Neither of S3's own checksums would do:
 ETags are random where objects are encrypted with KMS, and the checksums of large objects depend on
-how they were cut into parts. Metadata is set together with the content and kept by copies.
+how they were cut into parts. Metadata is set together with the content.
 """
 
 from __future__ import annotations
@@ -22,16 +22,12 @@ from typing import Any
 
 from tokenmill.errors import OutputError, TokenmillError
 from tokenmill.storage.objects.client import ObjectClient, ObjectInfo, file_sha256
-from tokenmill.storage.retry import Contact, Notice, status_of
+from tokenmill.storage.retry import Contact, Notice
 
 MULTIPART_BYTES = 64 << 20  # objects of at least this size are uploaded in parts
 UPLOAD_PART_BYTES = 32 << 20
 MAX_UPLOAD_PARTS = 10_000  # S3's limit
 PARALLEL_UPLOADS = 4  # parts in memory at a time
-# S3 copies up to 5 GiB with one request, at about 100 MB/s; parts are copied in parallel.
-MULTIPART_COPY_BYTES = 1 << 30
-COPY_PART_BYTES = 256 << 20
-PARALLEL_COPIES = 16  # parts at a time; their bytes stay in S3
 MAX_ATTEMPTS = 3  # when another run aborts our upload
 SHA256_NAME = "tokenmill-sha256"  # in an object's metadata
 
@@ -83,9 +79,6 @@ class S3Client(ObjectClient):
             sha256 = file_sha256(path)
             self._again_if_aborted(lambda: self._upload_in_parts(url, path, sha256))
         return sha256
-
-    def copy(self, source: str, target: str) -> None:
-        self._again_if_aborted(lambda: self._copy(source, target))
 
     def write(self, url: str, data: bytes) -> None:
         self._call("write", url, "put_object", **self._key(url), Body=data)
@@ -139,41 +132,8 @@ class S3Client(ObjectClient):
         num_bytes = os.path.getsize(path)
         self._assemble(_Upload(url, num_bytes, UPLOAD_PART_BYTES, PARALLEL_UPLOADS, metadata, send))
 
-    def _copy(self, source: str, target: str) -> None:
-        found = self._head(source)
-        if found is None:
-            raise FileNotFoundError(f"there is no {source}")
-        # All parts must come from one object, which another process may be replacing.
-        copied = {"CopySource": self._key(source), "CopySourceIfMatch": found["ETag"]}
-        num_bytes = int(found["ContentLength"])
-        if num_bytes < MULTIPART_COPY_BYTES:
-            self._copy_call(source, "copy_object", **self._key(target), **copied)
-            return
-
-        def send(part: dict[str, Any], start: int, stop: int) -> str:
-            span = f"bytes={start}-{stop - 1}"
-            sent = self._copy_call(
-                source, "upload_part_copy", **part, **copied, CopySourceRange=span
-            )
-            return str(sent["CopyPartResult"]["ETag"])
-
-        metadata = found.get("Metadata", {})
-        self._assemble(_Upload(target, num_bytes, COPY_PART_BYTES, PARALLEL_COPIES, metadata, send))
-
-    def _copy_call(self, source: str, method: str, **parameters: Any) -> Any:
-        def request() -> Any:
-            try:
-                return self.files.call_s3(method, **parameters)
-            except Exception as error:
-                if status_of(error) == 412:
-                    raise FileNotFoundError(f"{source} was replaced during the copy") from None
-                raise
-
-        return self.ask("copy", source, request)
-
     def _again_if_aborted(self, attempt: Callable[[], None]) -> None:
-        """Retry after "not found": another run that cleans up may abort our upload, or replace the
-        object we copy by an identical one."""
+        """Retry after "not found": another attempt that cleans up may abort our upload."""
         for _ in range(MAX_ATTEMPTS - 1):
             with contextlib.suppress(FileNotFoundError):
                 return attempt()

@@ -127,14 +127,6 @@ class ObjectStore:
     def sync_files(self, folder: str, names: Iterable[str]) -> None:
         """An object is durable once it exists."""
 
-    def move(self, source: str, target: str) -> bool:
-        try:
-            with _reading(target, "copy to"):
-                objects.copy(source, target)
-        except FileNotFoundError:
-            return False
-        return True
-
     def staging(self, folder: str) -> contextlib.AbstractContextManager[str]:
         return scratch_folder()
 
