@@ -10,6 +10,8 @@ import random
 import subprocess
 import sys
 import tempfile
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import pyarrow as pa
@@ -158,6 +160,68 @@ def test_where_when_number_does_not_fit_the_type_then_it_still_compares(tmp_path
         ("not n > 3", [0, 1]),
     ]:
         assert rows_in(path, ReadOptions(where=where)) == [*expected, -3], where
+
+
+def test_where_when_a_path_is_that_of_two_columns_then_each_has_its_own_statistics(tmp_path):
+    """A column named `a.b` beside a struct a with a field b, and a list named so."""
+    structs = [{"b": 7}, {"b": 8}, {"b": 5}, {"b": 5}]
+    for own, cases in [
+        ([4, 5, 6, 7], [("`a.b` >= 6", [2, 3]), ("a.b <= 4", [0]), ("`a.b` in (4, 7)", [0, 3])]),
+        ([None, 5, None, None], [("a.b is null", [0, 2, 3]), ("a.b is not null", [1])]),
+        ([[1], [], None, [2]], [("a.b is null", [2]), ("len(a.b) > 0", [0, 3])]),
+    ]:
+        for names in (("a.b", "a"), ("a", "a.b")):
+            columns = {"text": list("wxyz"), "a.b": own, "a": structs}
+            table = pa.table({"text": columns["text"], **{name: columns[name] for name in names}})
+            pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
+            for where, expected in cases:
+                found = rows_in(tmp_path / "a.parquet", ReadOptions(where=where))
+                assert found == [*expected, -4], (where, names)
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ('when == "2001-09-09T01:46:40.123456789"', [1]),
+        ('when < "2001-09-09T01:46:40.123456789Z"', [0]),
+        ('when <= "2001-09-09T01:46:40,123456789"', [0, 1]),
+        ('when > "2001-09-09T01:46:40.1234567891"', [2]),
+        ('when in ("2001-09-09T02:46:40.123456790+01:00", "2001-09-09")', [2]),
+    ],
+)
+def test_where_when_a_time_has_nanoseconds_then_no_digit_is_lost(where, expected, tmp_path):
+    values = [10**18 + 123_456_000, 10**18 + 123_456_789, 10**18 + 123_456_790]
+    for size in (1, 3):
+        when = pa.array(values, pa.timestamp("ns", "UTC"))
+        path = tmp_path / f"{size}.parquet"
+        pq.write_table(pa.table({"text": ["x"] * 3, "when": when}), path, row_group_size=size)
+        assert rows_in(path, ReadOptions(where=where)) == [*expected, -3]
+
+
+@pytest.mark.parametrize("type_", [pa.decimal128(12, 4), pa.decimal256(40, 20)], ids=str)
+def test_where_when_a_column_is_decimal_then_numbers_compare_exactly(type_, tmp_path):
+    random_ = random.Random(17)
+    step = Fraction(10) ** -type_.scale
+    units = sorted(random_.sample(range(-(10**6), 10**6), 60))
+    values = [Decimal(unit).scaleb(-type_.scale) for unit in units]
+    path = tmp_path / "a.arrow"
+    table = pa.table({"text": ["x"] * 60, "n": pa.array([*values[:-1], None], type_)})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    compare = {"==": operator.eq, "<": operator.lt, ">=": operator.ge, "!=": operator.ne}
+    for unit in random_.sample(units, 10):
+        for between in (0, 1):
+            limit = unit * step + between * step / 2
+            shown = f"{Decimal(limit.numerator) / Decimal(limit.denominator):f}"
+            assert Fraction(shown) == limit
+            for sign, is_so in compare.items():
+                expected = [at for at in range(59) if is_so(units[at] * step, limit)]
+                found = rows_in(path, ReadOptions(where=f"n {sign} {shown}"))
+                assert found == [*expected, -60], (sign, shown)
+    everything = ReadOptions(
+        where="n < 1e300 and n > -99999999999999999999999999999999999999999999"
+    )
+    assert rows_in(path, everything) == [*range(59), -60]
 
 
 MISTAKES = [

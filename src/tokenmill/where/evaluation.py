@@ -23,7 +23,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokenmill.arrays import binary_array_of, binary_scalar, null_scalar, nulls_of, scalar
+from tokenmill.arrays import (
+    binary_array_of,
+    binary_scalar,
+    decimal_scalar,
+    null_scalar,
+    nulls_of,
+    scalar,
+)
 from tokenmill.where import tree
 from tokenmill.where.moments import moment_of
 
@@ -153,23 +160,41 @@ def _compared(array: pa.Array, operator: str, value: tree.Value) -> pa.BooleanAr
         return _COMPARE[operator](array, scalar(value, kind))
     if pa.types.is_integer(kind):
         return _integers_compared(array, operator, value)
+    if pa.types.is_decimal(kind):
+        return _decimals_compared(array, operator, value)
     return _floats_compared(array.cast(pa.float64()), operator, value)
 
 
+def _decimals_compared(array: pa.Array, operator: str, value: Number) -> pa.BooleanArray:
+    exact = Fraction(value.digits if isinstance(value, tree.Written) else value)
+    kind, most = array.type, 10**array.type.precision - 1
+    if kind.bit_width < 128:  # pyarrow does not compare these
+        array = array.cast(pa.decimal128(kind.precision, kind.scale))
+    return _steps_compared(array, operator, exact * Fraction(10) ** kind.scale, -most, most)
+
+
 def _integers_compared(array: pa.Array, operator: str, value: Number) -> pa.BooleanArray:
+    bits = array.type.bit_width
+    is_signed = pa.types.is_signed_integer(array.type)
+    least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
+    return _steps_compared(array, operator, value, least, most)
+
+
+def _steps_compared(
+    array: pa.Array, operator: str, value: Number, least: int, most: int
+) -> pa.BooleanArray:
+    """Of integers, or decimals in units of their last digit, from `least` to `most`."""
     floor = math.floor(value)
     if floor != value:
         if operator in ("==", "!="):
             return _constant(array, operator == "!=")
         operator, floor = ("<=", floor) if operator in ("<", "<=") else (">=", floor + 1)
-    bits = array.type.bit_width
-    is_signed = pa.types.is_signed_integer(array.type)
-    least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
     if floor < least:
         return _constant(array, operator in (">", ">=", "!="))
     if floor > most:
         return _constant(array, operator in ("<", "<=", "!="))
-    return _COMPARE[operator](array, scalar(floor, array.type))
+    limit = decimal_scalar if pa.types.is_decimal(array.type) else scalar
+    return _COMPARE[operator](array, limit(floor, array.type))
 
 
 def _floats_compared(array: pa.Array, operator: str, value: Number) -> pa.BooleanArray:

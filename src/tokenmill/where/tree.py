@@ -10,6 +10,19 @@ from typing import ClassVar
 from tokenmill.errors import ConfigError
 from tokenmill.where.mistake import SHOWN, mistake
 
+
+class Written(float):
+    """A number that is not whole, with its digits: a decimal is compared with these, because 0.1 is
+    not a floating-point number."""
+
+    digits: str
+
+    def __new__(cls, digits: str) -> Written:
+        number = super().__new__(cls, digits)
+        number.digits = digits
+        return number
+
+
 Value = str | int | float | bool | Fraction
 
 
