@@ -25,6 +25,7 @@ from tokenmill.encodings import EncodingId
 from tokenmill.encodings.bos import bos_id_of
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import DatasetFiles, Format, FoundShard, format_names, get_format
+from tokenmill.formats.mapped import by_number, said_split
 from tokenmill.wording.plural import counted
 
 _MAX_NAMES = 8
@@ -131,12 +132,15 @@ def found_shards(files: DatasetFiles, format_name: str | None) -> tuple[Format, 
     recognised."""
     names = [
         name
-        for name in files.names()
+        for name in sorted(files.names(), key=by_number)
         if not os.path.basename(name).startswith(".") and files.size(name) is not None
     ]
     for known in format_names() if format_name is None else (format_name,):
         format_ = get_format(known)
-        if found := format_.find(files, names):
+        found = format_.find(files, names)
+        if format_name is None and known == "nanogpt":  # any .bin may be, so that its name decides
+            found = [one for one in found if said_split(one.name)]
+        if found:
             return format_, found
     why = "no file here looks like one of its shards" if format_name else "no known format"
     raise ConfigError(
@@ -197,7 +201,7 @@ def _foreign_shards(
     files: DatasetFiles, format_: Format, found: Sequence[FoundShard], dtype: str | None
 ) -> tuple[dict[str, list[StreamShard]], bool]:
     """Shards by split, and whether all of them store document boundaries."""
-    shards: dict[str, list[StreamShard]] = {split: [] for split in SPLITS}
+    shards: dict[str, list[StreamShard]] = {split: [] for split in (*SPLITS, "test")}
     has_boundaries = True
     for one in found:  # one at a time: a map keeps its file open, and open files are limited
         reader = format_.open(files, one.name, dtype)

@@ -65,9 +65,7 @@ class DatatroveFormat(Format):
             file.write("\n".join(lines).encode("utf-8", "replace"))
 
     def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
-        return [
-            FoundShard(n, split_of(n, self.pattern)) for n in sorted(names) if n.endswith(".ds")
-        ]
+        return [FoundShard(n, split_of(n, self.pattern)) for n in names if n.endswith(".ds")]
 
     def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
         found, num_tokens = _metadata_of(files, f"{name}.metadata")
