@@ -255,12 +255,16 @@ def test_shards_are_in_the_order_of_their_numbers(tmp_path):
     assert found.tokens(0, 120)[::10].tolist() == list(range(12))
 
 
-@pytest.mark.xfail(strict=True, reason="27.11: nothing says that a trainer sorts names otherwise")
-def test_an_order_that_is_not_the_trainers_is_said(tmp_path):
+def test_an_order_that_is_not_that_of_sorted_names_is_said(tmp_path):
     for number in (2, 10):
         np.save(tmp_path / f"shard_{number}.npy", np.full(100, number, "<u2"))
-    found = warm.tokenmill("inspect", tmp_path, "--tokenizer", "gpt2")
-    assert "order" in found.stdout + found.stderr
+    said = "shard_2.npy is before shard_10.npy; a loader that sorts names reads them otherwise"
+    assert said in warm.tokenmill("inspect", tmp_path, "--tokenizer", "gpt2").stdout
+    told = ("--format", "npy", "--tokenizer", "gpt2", "--eot", "none")
+    found = warm.tokenmill("convert", tmp_path, tmp_path.with_name("out"), *told)
+    assert said in found.stderr
+    (tmp_path / "shard_2.npy").rename(tmp_path / "shard_02.npy")
+    assert "order" not in tokenmill.open(tmp_path).looked.dataset.inferred
 
 
 def test_a_bin_file_that_names_no_split_is_not_taken_for_nanogpt(tmp_path):

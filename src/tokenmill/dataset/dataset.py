@@ -10,6 +10,7 @@ elsewhere.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +42,8 @@ class Dataset:
     # unknown.
     eot: str | None
     eot_id: int | None
-    inferred: dict[str, Inference] = field(default_factory=dict)  # "dtype", "eot": not stated
+    # What is not stated: "dtype", "eot", and "order" if it is not that of sorted names.
+    inferred: dict[str, Inference] = field(default_factory=dict)
     bos_id: int | None = None  # of a BOS token that every document begins with
 
     @property
@@ -158,7 +160,7 @@ def _foreign_dataset(
 ) -> Dataset:
     require_no_datasets_inside(files)
     format_, found = found_shards(files, format_name)
-    inferred: dict[str, Inference] = {}
+    inferred = _order([one.name for one in found])
     if dtype is None and (width := foreign_dtype(files, format_, found, encoding)):
         dtype, inferred["dtype"] = _sure_dtype(width, files), width
     shards, has_boundaries = _foreign_shards(files, format_, found, dtype)
@@ -184,6 +186,15 @@ def _foreign_dataset(
             documents = streams("prepend", bos_id)
             return Dataset(files, format_, None, documents, "prepend", bos_id, inferred, bos_id)
     return Dataset(files, format_, None, streams(eot, eot_id), eot, eot_id, inferred)
+
+
+def _order(names: list[str]) -> dict[str, Inference]:
+    """The order of shards, where a loader that sorts their names has another."""
+    for second, first in itertools.pairwise(sorted(names)):
+        if by_number(first) < by_number(second) and names == sorted(names, key=by_number):
+            why = f"{first} is before {second}; a loader that sorts names reads them otherwise"
+            return {"order": Inference("by number", why)}
+    return {}
 
 
 def _sure_dtype(width: Inference, files: DatasetFiles) -> str:
