@@ -181,7 +181,7 @@ def _report(
 
 def _inferred(source: Dataset) -> Iterator[str]:
     """What was inferred about the source, and is relied on."""
-    words = {"dtype": "tokens are", "eot": "EOT policy is", "order": "shards are"}
+    words = {"dtype": "tokens are", "eot": "EOT policy is", "order": "shards are ordered"}
     options = {"dtype": " (--from-dtype overrides)", "eot": " (--eot overrides)"}
     for name, found in source.inferred.items():
         if found.value is not None:
