@@ -26,6 +26,7 @@ from tests.dataset.test_conversions import EOT_ID, SHORT, Variant, require_whole
 from tokenmill.cli import main
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
+from tokenmill.dataset.files import files_at
 from tokenmill.dataset.inspect import glance, look_into
 from tokenmill.dataset.verify import verify
 from tokenmill.encodings import get_encoding
@@ -253,6 +254,15 @@ def test_shards_are_in_the_order_of_their_numbers(tmp_path):
         np.save(tmp_path / f"shard_{number}.npy", np.full(10, number, "<u2"))
     found = tokenmill.open(tmp_path)["train"]
     assert found.tokens(0, 120)[::10].tolist() == list(range(12))
+
+
+@pytest.mark.parametrize(("name", "ending"), [("olmo", "npy"), ("datatrove", "ds")])
+def test_shards_of_formats_that_sort_are_in_the_order_of_their_numbers(name, ending, tmp_path):
+    names = [f"part_{number}.{ending}" for number in range(12)]
+    for one in names:
+        np.arange(10, dtype="<u2").tofile(tmp_path / one)
+    found = get_format(name).find(files_at(str(tmp_path)), sorted(names))
+    assert [shard.name for shard in found] == names
 
 
 def test_an_order_that_is_not_that_of_sorted_names_is_said(tmp_path):

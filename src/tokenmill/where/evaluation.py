@@ -166,7 +166,7 @@ def _compared(array: pa.Array, operator: str, value: tree.Value) -> pa.BooleanAr
 
 
 def _decimals_compared(array: pa.Array, operator: str, value: Number) -> pa.BooleanArray:
-    exact = Fraction(value.digits if isinstance(value, tree.Written) else value)
+    exact = Fraction(value.digits if isinstance(value, tree.ExactNumber) else value)
     kind, most = array.type, 10**array.type.precision - 1
     if kind.bit_width < 128:  # pyarrow does not compare these
         array = array.cast(pa.decimal128(kind.precision, kind.scale))

@@ -11,13 +11,13 @@ from tokenmill.errors import ConfigError
 from tokenmill.where.mistake import SHOWN, mistake
 
 
-class Written(float):
+class ExactNumber(float):
     """A number that is not whole, with its digits: a decimal is compared with these, because 0.1 is
     not a floating-point number."""
 
     digits: str
 
-    def __new__(cls, digits: str) -> Written:
+    def __new__(cls, digits: str) -> ExactNumber:
         number = super().__new__(cls, digits)
         number.digits = digits
         return number
