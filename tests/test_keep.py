@@ -329,6 +329,38 @@ def test_types_that_differ_between_files_are_widened_or_refused(tmp_path):
     said = rf"column 'id' is int32 in {re.escape(narrow)}, and string in {re.escape(text)}"
     with pytest.raises(ConfigError, match=said):
         prepared([narrow, text], tmp_path / "no", keep="id")
+    exact = write_rows(tmp_path / "e.parquet", pa.array(["1.25"]).cast(pa.decimal128(5, 2)))
+    with pytest.raises(ConfigError, match=r"column 'id' is int64 in .*, and decimal128\(5, 2\) in"):
+        prepared([wide, exact], tmp_path / "no", keep="id")
+
+
+FAR = datetime.datetime(3000, 1, 1)
+NEAR = datetime.datetime(2000, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "kept"),
+    [
+        (pa.array([2**53 + 1, 5], pa.int64()), pa.array([1.5, None]), [5, 1.5, None]),
+        (pa.array([2**63 + 5, 1], pa.uint64()), pa.array([1, -2], pa.int64()), [1, 1, -2]),
+        (pa.array([FAR, NEAR], "timestamp[s]"), pa.array([NEAR], "timestamp[ns]"), [NEAR] * 2),
+        (pa.array([[2**53 + 1], [5]]), pa.array([[1.5]]), [[5], [1.5]]),
+    ],
+    ids=["double", "uint64", "time", "list"],
+)
+def test_keep_when_a_value_does_not_fit_the_common_type_then_its_row_is_quarantined(
+    one, other, kept, tmp_path
+):
+    files = [write_rows(tmp_path / f"{n}.parquet", column) for n, column in enumerate((one, other))]
+    manifest = prepared(files, tmp_path / "out", keep="id", val="none", max_bad_fraction=1.0)
+    assert manifest.counts.num_quarantined == 1
+    found = pq.read_table(tmp_path / "out" / "__kept__" / "train-00000.pq").column("id")
+    assert [
+        getattr(one, "to_pydatetime", lambda one=one: one)() for one in found.to_pylist()
+    ] == kept
+    [line] = (tmp_path / "out" / "tokenmill-quarantine.jsonl").read_text().splitlines()
+    assert "the type that all files have in common" in json.loads(line)["reason"]
+    assert tokenmill.verify(tmp_path / "out", full=True).is_whole
 
 
 @pytest.mark.parametrize(

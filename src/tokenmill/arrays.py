@@ -68,6 +68,12 @@ def scalar(value: float | bool | str, type_: pa.DataType) -> pa.Scalar:
     return pa.Array.from_buffers(type_, 1, [None, pa.py_buffer(number)])[0]
 
 
+def decimal_scalar(steps: int, type_: pa.DataType) -> pa.Scalar:
+    """That many units of the last digit of a decimal128 or decimal256."""
+    data = steps.to_bytes(type_.bit_width // 8, "little", signed=True)
+    return pa.Array.from_buffers(type_, 1, [None, pa.py_buffer(data)])[0]
+
+
 def null_scalar(type_: pa.DataType) -> pa.Scalar:
     return pa.nulls(1, type_)[0]
 

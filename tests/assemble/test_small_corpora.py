@@ -134,6 +134,22 @@ def test_prepare_when_a_small_corpus_is_shuffled_then_both_splits_are_there(
         assert len(found["val"]) >= 1024 <= len(found["train"])
 
 
+@pytest.mark.parametrize(
+    ("num_words", "words"), [(3000, []), (3000, ["--shuffle"]), (9, ["--seq-len", "document"])]
+)
+def test_prepare_when_the_first_shard_would_leave_nothing_to_train_on_then_all_is_train(
+    num_words, words, tmp_path, capsys
+):
+    (tmp_path / "a.txt").write_text("word " * num_words)
+    out = tmp_path / "out"
+    asked = ["prepare", str(tmp_path / "a.txt"), "-o", str(out), "--num-proc", "1"]
+    assert main([*asked, "--format", "mds", "--val-first-shard", *words]) == 0
+    assert "nothing is held out for validation" in capsys.readouterr().err
+    assert set(Manifest.load(str(out)).splits) == set(shard_oracle.tokens(out, "mds")) == {"train"}
+    assert main(["verify", str(out), "--full", "--num-proc", "1"]) == 0, capsys.readouterr().out
+    assert main(["inspect", str(out)]) == 0
+
+
 @pytest.mark.parametrize("text", ["a", "a mill", "one two three four five six seven"])
 @pytest.mark.parametrize("name", ["nanogpt", "litdata", "npy", "llmc"])
 def test_prepare_when_there_are_hardly_any_tokens_then_some_of_both(name, text, tmp_path):

@@ -98,6 +98,30 @@ def test_file_when_a_sample_is_per_cent_then_the_number_as_on_the_command_line(f
     assert [one.sample for one in config.by_source().values()] == [0.1, 0.5]
 
 
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        (r"""template = '{title}\n\n{text}'""", None),
+        (r"""separator = '\n\n'""", None),
+        (r"""separator = '''\t'''""", None),
+        (r"""source.a = {paths = "a/", template = '{a}\n{b}'}""", None),
+        (r"""template = "{title}\n\n{text}" # '{title}\\n\\n{text}'""", "{title}\n\n{text}"),
+        (r"""template = "{a}\\newpage" """, r"{a}\newpage"),
+        (r"""separator = '<|endoftext|>'""", "<|endoftext|>"),
+        (r"""separator = '\section'""", r"\section"),
+    ],
+)
+def test_file_when_an_escape_is_in_single_quotes_then_refused_with_its_line(line, meant, file):
+    file.write_text(f"seed = 1\n{line}\n")
+    if meant is not None:
+        found = ConfigFile.read(str(file)).options
+        assert list(found.values()) == [1, meant]
+        return
+    with pytest.raises(ConfigError, match=r"line 2: (template|separator): \\. in single") as caught:
+        ConfigFile.read(str(file))
+    assert "double quotes" in str(caught.value.hint)
+
+
 def test_page_when_it_lists_the_keys_of_a_source_then_all_of_them():
     page = (Path(__file__).parents[2] / "docs" / "sources.md").read_text()
     listed = page.partition("A source may have its own")[2].partition(";")[0]

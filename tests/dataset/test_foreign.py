@@ -6,10 +6,15 @@ them is read by tests/shard_oracle.py, token by token.
 
 from __future__ import annotations
 
+import itertools
+import json
 import shutil
+import struct
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import oracle
@@ -18,12 +23,14 @@ import tokenmill
 import warm
 from corpora import made_texts, write_corpus
 from tests.dataset.test_conversions import EOT_ID, SHORT, Variant, require_whole, told_apart
+from tokenmill.cli import main
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
+from tokenmill.dataset.files import files_at
 from tokenmill.dataset.inspect import glance, look_into
 from tokenmill.dataset.verify import verify
 from tokenmill.encodings import get_encoding
-from tokenmill.errors import ConfigError, IntegrityError
+from tokenmill.errors import ConfigError, IntegrityError, TokenmillError
 from tokenmill.formats import NAMES, get_format
 from tokenmill.formats.mapped import split_of
 
@@ -223,6 +230,214 @@ def test_command_line_says_what_was_inferred(tmp_path):
     assert "uint32 (inferred" in found.stderr and "inferred: append" in found.stderr
 
 
+@pytest.mark.parametrize("num_ids", [1, 2, 5, 16])
+def test_a_small_alphabet_is_read_as_uint16_and_that_is_said(num_ids, tmp_path):
+    """DNA, chess or characters, as nanoGPT's recipes write them."""
+    ids = np.random.default_rng(num_ids).integers(0, num_ids, 20_000).astype("<u2")
+    ids.tofile(tmp_path / "train.bin")
+    ids[:2_000].tofile(tmp_path / "val.bin")
+    found = tokenmill.open(tmp_path)
+    assert np.array_equal(found["train"].tokens(0, 20_000), ids)
+    assert "read as uint16" in repr(found)
+    loader = tokenmill.Loader(tmp_path, seq_len=8, batch_size=2, shuffle=None, prefetch=0)
+    assert next(iter(loader)).tokens[0].tolist() == ids[:8].tolist()
+    wide = tokenmill.open(tmp_path, dtype="uint32")
+    assert wide["train"].num_tokens == 10_000 and "read as" not in repr(wide)
+    if num_ids > 1:  # the zeros between tell
+        (tmp_path / "val.bin").unlink()
+        ids.astype("<u4").tofile(tmp_path / "train.bin")
+        assert tokenmill.open(tmp_path)["train"].dtype == "uint32"
+
+
+def test_shards_are_in_the_order_of_their_numbers(tmp_path):
+    for number in range(12):
+        np.save(tmp_path / f"shard_{number}.npy", np.full(10, number, "<u2"))
+    found = tokenmill.open(tmp_path)["train"]
+    assert found.tokens(0, 120)[::10].tolist() == list(range(12))
+
+
+@pytest.mark.parametrize(("name", "ending"), [("olmo", "npy"), ("datatrove", "ds")])
+def test_shards_of_formats_that_sort_are_in_the_order_of_their_numbers(name, ending, tmp_path):
+    names = [f"part_{number}.{ending}" for number in range(12)]
+    for one in names:
+        np.arange(10, dtype="<u2").tofile(tmp_path / one)
+    found = get_format(name).find(files_at(str(tmp_path)), sorted(names))
+    assert [shard.name for shard in found] == names
+
+
+def test_an_order_that_is_not_that_of_sorted_names_is_said(tmp_path):
+    for number in (2, 10):
+        np.save(tmp_path / f"shard_{number}.npy", np.full(100, number, "<u2"))
+    said = "shard_2.npy is before shard_10.npy; a loader that sorts names reads them otherwise"
+    assert said in warm.tokenmill("inspect", tmp_path, "--tokenizer", "gpt2").stdout
+    told = ("--format", "npy", "--tokenizer", "gpt2", "--eot", "none")
+    found = warm.tokenmill("convert", tmp_path, tmp_path.with_name("out"), *told)
+    assert said in found.stderr
+    (tmp_path / "shard_2.npy").rename(tmp_path / "shard_02.npy")
+    assert "order" not in tokenmill.open(tmp_path).looked.dataset.inferred
+
+
+def test_a_bin_file_that_names_no_split_is_not_taken_for_nanogpt(tmp_path):
+    np.zeros(64, "<u2").tofile(tmp_path / "pytorch_model.bin")
+    with pytest.raises(ConfigError, match="is not a dataset that can be read") as refused:
+        tokenmill.open(tmp_path)
+    assert "--format" in str(refused.value.hint)
+    assert tokenmill.open(tmp_path, format="nanogpt", dtype="uint16").num_tokens == 64
+    np.ones(100, "<u2").tofile(tmp_path / "train.bin")
+    assert tokenmill.open(tmp_path, dtype="uint16").num_tokens == 100
+
+
+# Which split a shard is of
+
+
+@pytest.mark.parametrize("kind", ["nanogpt", "parquet"])
+def test_a_test_split_keeps_its_name_and_is_never_trained_on(kind, tmp_path, capsys):
+    for number, split in enumerate(("train", "val", "test"), 1):
+        tokens = np.full(2000, number, "<u2")
+        tokens[99::100] = 50256
+        if kind == "nanogpt":
+            tokens.tofile(tmp_path / f"{split}.bin")
+        else:
+            (tmp_path / "data").mkdir(exist_ok=True)
+            table = pa.table({"input_ids": [row.tolist() for row in tokens.reshape(20, 100)]})
+            pq.write_table(table, tmp_path / "data" / f"{split}-00000-of-00001.parquet")
+    found = tokenmill.open(tmp_path, tokenizer="gpt2")
+    assert found.splits == ("train", "val", "test")
+    for number, split in enumerate(found.splits, 1):
+        assert set(found[split].tokens(0, 2000).tolist()) == {number, 50256}
+        loader = tokenmill.Loader(found, seq_len=9, batch_size=3, split=split, epochs=1)
+        assert {i for batch in loader for i in batch.tokens.ravel().tolist()} == {number, 50256}
+    assert main(["inspect", str(tmp_path), "--tokenizer", "gpt2"]) == 0
+    assert "test" in capsys.readouterr().out
+    assert main(["verify", str(tmp_path), "--tokenizer", "gpt2", "--format", kind]) == 0
+    with pytest.raises(ConfigError, match="a split test, which would become training data"):
+        tokenmill.convert(tmp_path, tmp_path / "out", format="npy", tokenizer="gpt2")
+
+
+# Where documents end
+
+
+@pytest.mark.parametrize("target", [("parquet", None), ("mds", "document")])
+@pytest.mark.parametrize("kind", ["npy", "llmc"])
+def test_documents_cut_by_a_split_can_be_read_after_convert(kind, target, tmp_path):
+    """The first shard, val, ends inside a document: one piece has no EOT id."""
+    source = write_corpus("jsonl", tmp_path, TEXTS)
+    tokenmill.prepare(source, tmp_path / "in", format=kind, num_proc=1)
+    tokenmill.convert(tmp_path / "in", tmp_path / "out", format=target[0], seq_len=target[1])
+    before, found = tokenmill.open(tmp_path / "in"), tokenmill.open(tmp_path / "out")
+    for split in ("train", "val"):
+        read = [one.tolist() for one in found[split]]
+        assert read == [one.tolist() for one in before[split]] and len(found[split]) == len(read)
+        assert found[split].text(0) == before[split].text(0)
+    rows = tokenmill.pack(tmp_path / "out", seq_len=256)["train"]
+    assert rows.num_documents == len(before["train"])
+    loader = tokenmill.Loader(found, seq_len=32, batch_size=1, extras="document_ids")
+    assert next(iter(loader)).document_ids.shape == (1, 32)
+
+
+ODD_DOCUMENTS = {
+    "inside": [[5, 6, 50256, 8, 50256], [7, 50256], [9, 10, 11, 50256]] * 5,
+    "empty": [[5, 6, 50256], [], [9, 10, 11, 50256]] * 5,
+}
+
+
+def write_documents(folder: Path, documents: list[list[int]]) -> Path:
+    folder.mkdir()
+    table = pa.table({"input_ids": pa.array(documents, pa.list_(pa.int32()))})
+    pq.write_table(table, folder / "train-00000.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("target", ["parquet", "mds", "megatron", "olmo", "datatrove"])
+@pytest.mark.parametrize("kind", ODD_DOCUMENTS)
+def test_documents_with_eot_ids_inside_or_without_tokens_keep_their_bounds(kind, target, tmp_path):
+    documents = ODD_DOCUMENTS[kind]
+    write_documents(tmp_path / "in", documents)
+    options = {"format": target, "tokenizer": "gpt2", "seq_len": "document"}
+    if target not in ("mds", "litdata"):
+        del options["seq_len"]
+    if (kind, target) == ("empty", "mds"):  # MosaicML's writer has none
+        with pytest.raises(TokenmillError, match="has no tokens"):
+            tokenmill.convert(tmp_path / "in", tmp_path / "out", **options)
+        return
+    tokenmill.convert(tmp_path / "in", tmp_path / "out", **options)
+    found = tokenmill.open(tmp_path / "out")["train"]
+    assert [one.tolist() for one in found] == documents and len(found) == len(documents)
+    assert found.document(1).tolist() == documents[1]
+    assert tokenmill.verify(tmp_path / "out").is_whole
+
+
+@pytest.mark.parametrize("target", ["nanogpt", "npy", "litdata"])
+@pytest.mark.parametrize("kind", ODD_DOCUMENTS)
+def test_documents_that_a_format_would_cut_anew_are_refused_unless_asked_for(
+    kind, target, tmp_path
+):
+    write_documents(tmp_path / "in", ODD_DOCUMENTS[kind])
+    options = {"format": target, "tokenizer": "gpt2"}
+    with pytest.raises(ConfigError, match="by EOT ids alone") as refused:
+        tokenmill.convert(tmp_path / "in", tmp_path / "out", **options)
+    assert "--drop boundaries" in str(refused.value.hint)
+    tokenmill.convert(tmp_path / "in", tmp_path / "out", **options, drop="boundaries")
+    tokens = [one for document in ODD_DOCUMENTS[kind] for one in document]
+    assert shard_oracle.tokens(tmp_path / "out", target)["train"] == tokens
+
+
+@pytest.mark.parametrize(("first", "last"), [([7, 5, 50256], [8, 9]), ([50256, 5], [50256, 8])])
+def test_documents_cut_at_the_edges_of_a_split_are_not_refused(first, last, tmp_path):
+    middle = [first] * 5
+    cut = [*middle, last] if first[-1] == 50256 else [[5, 6], *middle, last]
+    write_documents(tmp_path / "in", cut)
+    tokenmill.convert(tmp_path / "in", tmp_path / "out", format="npy", tokenizer="gpt2")
+    found = tokenmill.open(tmp_path / "out")["train"]
+    assert [one.tolist() for one in found] == cut
+
+
+# What MDS samples are
+
+
+def write_mds(folder: Path, shards: list[list[int]]) -> list[int]:
+    """Samples of these lengths, byte by byte, as MosaicML's writer lays them out; all tokens."""
+    columns = {
+        "column_names": ["tokens"],
+        "column_encodings": ["ndarray:uint16"],
+        "column_sizes": [None],
+        "format": "mds",
+    }
+    listed, tokens = [], []
+    for number, lengths in enumerate(shards):
+        samples = []
+        for length in lengths:
+            own = [(len(tokens) + at) % 50_000 for at in range(length)]
+            tokens += own
+            data = struct.pack("<BH", 5, length) + np.array(own, "<u2").tobytes()
+            samples.append(struct.pack("<I", len(data)) + data)
+        config = json.dumps(columns).encode()
+        first = 4 + 4 * (len(samples) + 1) + len(config)
+        offsets = np.cumsum([first, *map(len, samples)]).astype("<u4")
+        head = struct.pack("<I", len(samples)) + offsets.tobytes() + config
+        name = f"shard.{number:05d}.mds"
+        (folder / name).write_bytes(head + b"".join(samples))
+        listed.append({**columns, "raw_data": {"basename": name}, "samples": len(samples)})
+    (folder / "index.json").write_text(json.dumps({"shards": listed, "version": 2}))
+    return tokens
+
+
+def test_mds_documents_of_one_length_in_one_shard_stay_documents(tmp_path):
+    lengths = [list(range(5, 100)), [30, 30], [7]]
+    tokens = write_mds(tmp_path, lengths)
+    found = tokenmill.open(tmp_path, tokenizer="gpt2")["train"]
+    read = [one.tolist() for one in found]
+    assert [len(one) for one in read] == list(itertools.chain(*lengths))
+    assert list(itertools.chain(*read)) == tokens
+
+
+def test_mds_samples_of_one_length_stay_samples(tmp_path):
+    tokens = write_mds(tmp_path, [[16] * 80, [16] * 20])
+    found = tokenmill.open(tmp_path)
+    assert not found.looked.dataset.streams["train"].has_boundaries
+    assert found["train"].tokens(0, 1600).tolist() == tokens
+
+
 # Which split a shard is of
 
 
@@ -258,6 +473,9 @@ def test_npy_refuses_a_stem_that_its_loader_takes_for_a_split(stem, tmp_path):
         ("my-dev-corpus_text_document.bin", "val"),
         ("devices-001.npy", "train"),
         ("train_dev.bin", "val"),
+        ("test.bin", "test"),
+        ("data/test-00000.parquet", "test"),
+        ("latest-001.npy", "train"),
     ],
 )
 def test_split_of_names_that_are_not_ours(name, split):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
+import operator
+import random
 import subprocess
 import sys
 import tempfile
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +26,7 @@ from tokenmill.config import Config
 from tokenmill.corpus.input_spans import cut
 from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.errors import ConfigError
+from tokenmill.where.evaluation import Truth
 from tokenmill.where.parser import MAX_DEPTH, parsed
 
 SCHEMA = pa.schema(
@@ -155,6 +162,68 @@ def test_where_when_number_does_not_fit_the_type_then_it_still_compares(tmp_path
         assert rows_in(path, ReadOptions(where=where)) == [*expected, -3], where
 
 
+def test_where_when_a_path_is_that_of_two_columns_then_each_has_its_own_statistics(tmp_path):
+    """A column named `a.b` beside a struct a with a field b, and a list named so."""
+    structs = [{"b": 7}, {"b": 8}, {"b": 5}, {"b": 5}]
+    for own, cases in [
+        ([4, 5, 6, 7], [("`a.b` >= 6", [2, 3]), ("a.b <= 4", [0]), ("`a.b` in (4, 7)", [0, 3])]),
+        ([None, 5, None, None], [("a.b is null", [0, 2, 3]), ("a.b is not null", [1])]),
+        ([[1], [], None, [2]], [("a.b is null", [2]), ("len(a.b) > 0", [0, 3])]),
+    ]:
+        for names in (("a.b", "a"), ("a", "a.b")):
+            columns = {"text": list("wxyz"), "a.b": own, "a": structs}
+            table = pa.table({"text": columns["text"], **{name: columns[name] for name in names}})
+            pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
+            for where, expected in cases:
+                found = rows_in(tmp_path / "a.parquet", ReadOptions(where=where))
+                assert found == [*expected, -4], (where, names)
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ('when == "2001-09-09T01:46:40.123456789"', [1]),
+        ('when < "2001-09-09T01:46:40.123456789Z"', [0]),
+        ('when <= "2001-09-09T01:46:40,123456789"', [0, 1]),
+        ('when > "2001-09-09T01:46:40.1234567891"', [2]),
+        ('when in ("2001-09-09T02:46:40.123456790+01:00", "2001-09-09")', [2]),
+    ],
+)
+def test_where_when_a_time_has_nanoseconds_then_no_digit_is_lost(where, expected, tmp_path):
+    values = [10**18 + 123_456_000, 10**18 + 123_456_789, 10**18 + 123_456_790]
+    for size in (1, 3):
+        when = pa.array(values, pa.timestamp("ns", "UTC"))
+        path = tmp_path / f"{size}.parquet"
+        pq.write_table(pa.table({"text": ["x"] * 3, "when": when}), path, row_group_size=size)
+        assert rows_in(path, ReadOptions(where=where)) == [*expected, -3]
+
+
+@pytest.mark.parametrize("type_", [pa.decimal128(12, 4), pa.decimal256(40, 20)], ids=str)
+def test_where_when_a_column_is_decimal_then_numbers_compare_exactly(type_, tmp_path):
+    random_ = random.Random(17)
+    step = Fraction(10) ** -type_.scale
+    units = sorted(random_.sample(range(-(10**6), 10**6), 60))
+    values = [Decimal(unit).scaleb(-type_.scale) for unit in units]
+    path = tmp_path / "a.arrow"
+    table = pa.table({"text": ["x"] * 60, "n": pa.array([*values[:-1], None], type_)})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    compare = {"==": operator.eq, "<": operator.lt, ">=": operator.ge, "!=": operator.ne}
+    for unit in random_.sample(units, 10):
+        for between in (0, 1):
+            limit = unit * step + between * step / 2
+            shown = f"{Decimal(limit.numerator) / Decimal(limit.denominator):f}"
+            assert Fraction(shown) == limit
+            for sign, is_so in compare.items():
+                expected = [at for at in range(59) if is_so(units[at] * step, limit)]
+                found = rows_in(path, ReadOptions(where=f"n {sign} {shown}"))
+                assert found == [*expected, -60], (sign, shown)
+    everything = ReadOptions(
+        where="n < 1e300 and n > -99999999999999999999999999999999999999999999"
+    )
+    assert rows_in(path, everything) == [*range(59), -60]
+
+
 MISTAKES = [
     ("int_scor >= 3", "no column 'int_scor'", "^^^^^^^^", "did you mean int_score?"),
     ('int_score >= "3"', "int_score is int64, and it is tested as text", "^^^^^^^^^", "quotes: 3"),
@@ -208,7 +277,9 @@ def test_where_when_json_field_is_unknown_or_of_another_type_then_plan_fails(tmp
 def test_where_when_json_type_changes_later_then_row_is_bad_if_it_decides(tmp_path):
     path = tmp_path / "a.jsonl"
     good = '{"text": "x", "n": 3, "ok": true}\n' * 100
-    path.write_text(good + '{"text": "y", "n": "3"}\n{"text": "z", "ok": false, "n": []}\nbroken\n')
+    path.write_text(
+        good + '{"text": "y", "ok": true, "n": "3"}\n{"text": "z", "ok": false, "n": []}\nbroken\n'
+    )
     options = ReadOptions(where="ok != false and n > 2")
     reader = reader_for("jsonl", options)
     [batch] = [batch for span in reader.spans(source_of(path)) for batch in reader.batches(span)]
@@ -219,15 +290,154 @@ def test_where_when_json_type_changes_later_then_row_is_bad_if_it_decides(tmp_pa
     }
 
 
-def test_where_when_other_column_is_not_utf8_then_row_is_bad_if_it_decides(tmp_path):
-    path = tmp_path / "a.parquet"
-    lang = pa.array([b"en", b"\xff", b"\xff", b"de"]).view(pa.string())
-    pq.write_table(pa.table({"text": list("abcd"), "lang": lang, "n": [1, 1, 2, 1]}), path)
-    options = ReadOptions(where="n == 1 and lang == 'en'")
-    reader = reader_for("parquet", options)
-    [batch] = [batch for span in reader.spans(source_of(path)) for batch in reader.batches(span)]
-    assert batch.texts.to_pylist() == ["a", None] and batch.rows.tolist() == [0, 1]
-    assert batch.bad == {1: "column 'lang': invalid UTF-8 at byte 0 (0xff)"}
+BAD_UTF8 = [b"en", b"\xff", None, b"de"]
+
+
+@pytest.mark.parametrize(
+    ("where", "replace", "expected", "bad"),
+    [
+        ("lang == 'en'", False, [0], []),
+        ("lang != 'en'", False, [1, 3], []),
+        ('lang < "\uffff"', False, [0, 3], []),
+        ('lang < "\uffff"', True, [0, 3], []),
+        ("lang in ('de', 'en') or lang is null", False, [0, 2, 3], []),
+        ("lang is not null and lang > 'x'", False, [1], []),
+        ("lang matches 'e'", False, [0, 1, 3], [1]),
+        ("lang matches '\ufffd'", True, [1], []),
+        ("len(lang) == 1 or lang is null", False, [1, 2], [1]),
+        ("len(lang) == 2 and lang is null", False, [], []),
+        ("n == 1 and lang matches '.'", False, [0, 3], []),
+    ],
+)
+def test_where_when_other_column_is_not_utf8_then_bytes_compare_whatever_the_row_groups(
+    where, replace, expected, bad, tmp_path
+):
+    lang = pa.array(BAD_UTF8).view(pa.string())
+    table = pa.table({"text": list("abcd"), "lang": lang, "n": [1, 2, 2, 1]})
+    paths = [tmp_path / f"{size}.parquet" for size in (1, 2, 4)]
+    for path in paths:
+        pq.write_table(table, path, row_group_size=int(path.stem))
+    dictionary = tmp_path / "d.arrow"
+    table = table.set_column(1, "lang", pa.array(BAD_UTF8).dictionary_encode())
+    with pa.OSFile(str(dictionary), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    for path in (*paths, dictionary):
+        found = verdicts(path, ReadOptions(where=where, replace_bad_text=replace))
+        assert found == (expected, bad), path.name
+
+
+def verdicts(path: Path, options: ReadOptions) -> tuple[list[int], list[int]]:
+    """The rows that go in, and those of them that are quarantined."""
+    source = source_of(path)
+    found: list[int] = []
+    bad: list[int] = []
+    num_rows = 0
+    for span in cut(source, options).spans:
+        for batch in reader_for(source.kind, options).batches(span):
+            rows = (num_rows + batch.rows).tolist()
+            found += rows
+            bad += [rows[at] for at in batch.bad]
+            num_rows += batch.num_rows
+    return found, bad
+
+
+ODD_TYPES = [
+    ("f is null", [1], []),
+    ("f is not null", [0, 2, 3], []),
+    ("f is null or f > 3", [0, 1, 2], [2]),
+    ("f is not null and f > 3", [0, 2], [2]),
+    ("not (f is null) or f > 3", [0, 2, 3], []),
+    ("f > 3 and g == 'x'", [0], []),  # null and unreadable is never true
+    ("not (f > 3 and g == 'x')", [2, 3], [2]),  # but this may be
+    ("f > 3 or not f > 3", [0, 2, 3], [2]),
+]
+
+
+@pytest.mark.parametrize(("where", "expected", "bad"), ODD_TYPES)
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "json"])
+def test_where_when_a_value_has_another_type_then_it_is_there_but_unreadable(
+    kind, where, expected, bad, tmp_path
+):
+    table = [("t1", 5, "x"), ("t2", None, "x"), ("t3", "abc", None), ("t4", 1, "x")]
+    lines = [json.dumps({"text": t, "f": f, "g": g}) for t, f, g in table]
+    fields = [f"{t},{'' if f is None else f},{g or ''}" for t, f, g in table]
+    written_as = {
+        "csv": "\n".join(["text,f,g", *fields]),
+        "jsonl": "\n".join(lines),
+        "json": f"[{','.join(lines)}]",
+    }
+    path = tmp_path / f"a.{kind}"
+    path.write_text(written_as[kind])
+    assert verdicts(path, ReadOptions(where=where)) == (expected, bad)
+
+
+@pytest.mark.parametrize(
+    ("where", "replace", "expected", "bad"),
+    [
+        ('lang < "\uffff"', False, [0, 3], []),
+        ('lang < "\uffff"', True, [0, 3], []),
+        ("lang matches '\ufffd'", True, [1], []),
+        ("lang matches 'e'", False, [0, 1, 3], [1]),
+        ("lang > 3", False, [1], [1]),
+        ("lang is null", False, [2], []),
+    ],
+)
+def test_where_when_a_csv_field_is_not_utf8_then_as_in_a_table(
+    where, replace, expected, bad, tmp_path
+):
+    lang = [
+        b"1" if value and where == "lang > 3" and value[:1] != b"\xff" else value
+        for value in BAD_UTF8
+    ]
+    lines = [b"text,lang", *(b"t," + (value or b"") for value in lang)]
+    (tmp_path / "a.csv").write_bytes(b"\n".join(lines))
+    options = ReadOptions(where=where, replace_bad_text=replace)
+    assert verdicts(tmp_path / "a.csv", options) == (expected, bad)
+
+
+def test_truth_when_tests_may_be_several_then_as_trying_out_all_of_them():
+    """Against brute force: each test is one of some values, and each is tried."""
+    values = {"true": True, "false": False, "null": None}
+
+    def joined(found: list[bool | None]) -> bool | None:
+        return False if False in found else None if None in found else True
+
+    def tried(tree, own) -> set[bool | None]:
+        kind, *inner = tree
+        if kind == "test":
+            return {values[name] for name in own[inner[0]]}
+        each = [tried(one, own) for one in inner]
+        if kind == "not":
+            return {None if one is None else not one for one in each[0]}
+        flips = {True: False, False: True, None: None}
+        if kind == "or":
+            each = [{flips[one] for one in some} for some in each]
+        found = {joined(list(one)) for one in itertools.product(*each)}
+        return {flips[one] for one in found} if kind == "or" else found
+
+    def computed(tree, own) -> Truth:
+        kind, *inner = tree
+        if kind == "test":
+            return Truth(*(name in own[inner[0]] for name in values))
+        each = [computed(one, own) for one in inner]
+        if kind == "not":
+            return ~each[0]
+        return functools.reduce(operator.and_ if kind == "and" else operator.or_, each)
+
+    def drawn(depth: int, numbers) -> tuple:
+        kind = random_.choice(["test", "not", "and", "or"]) if depth else "test"
+        if kind == "test":
+            return "test", next(numbers)
+        return kind, *(drawn(depth - 1, numbers) for _ in range(1 if kind == "not" else 2))
+
+    random_ = random.Random(27)
+    certain = [("true",), ("false",), ("null",)]
+    for _ in range(4000):
+        tree = drawn(4, itertools.count())
+        own = [random_.choice([*certain, tuple(values)]) for _ in range(16)]
+        found = computed(tree, own)
+        possible = {values[name] for name, may_be in zip(values, found, strict=True) if may_be}
+        assert possible == tried(tree, own), (tree, own)
 
 
 def test_where_when_source_is_plain_text_then_is_refused(tmp_path):
@@ -300,11 +510,12 @@ def test_an_expression_imports_no_pandas_which_every_worker_would_pay() -> None:
     program = """
 import sys
 import pyarrow as pa
-from tokenmill.where.evaluation import outcomes
+from tokenmill.where.evaluation import Values, outcome_of_rows
 from tokenmill.where.parser import parsed
-columns = {("n",): [pa.nulls(2, pa.int64())], ("s",): [pa.nulls(2, pa.large_string())]}
+columns = {("n",): [pa.nulls(2, pa.int64())], ("s",): [pa.nulls(2, pa.large_binary())]}
 for text in ("n >= 4", "n > 3.5", "n < 1e30", 's == "a"', 's in ("a", "b")', "len(s) in (1, 2)"):
-    assert outcomes(parsed(text), columns.__getitem__).null_count == 2
+    found = outcome_of_rows(parsed(text), lambda test: Values(columns[test.column.names]))
+    assert found.null.all() and not (found.true | found.false).any()
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)

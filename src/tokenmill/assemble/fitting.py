@@ -88,7 +88,8 @@ def fitted(
     """The decision; None: it needs more parts."""
     num_tokens = sum(totals.num_tokens)
     if options.may_shrink_shards and num_tokens < 2 * (layout.shard_tokens or 0):
-        return _with_smaller_shards(layout, num_tokens) if is_all else None
+        num_documents = sum(totals.num_documents)
+        return _with_smaller_shards(layout, num_tokens, num_documents) if is_all else None
     if not options.is_split or all(totals.num_documents):
         return Fitted(layout)
     if not is_all:
@@ -106,11 +107,13 @@ def fitted(
     return Fitted(layout, stream, val_tokens)
 
 
-def _with_smaller_shards(layout: Layout, num_tokens: int) -> Fitted:
+def _with_smaller_shards(layout: Layout, num_tokens: int, num_documents: int) -> Fitted:
     """Shards of a tenth of the tokens each, the first for validation; of half if there are very
-    few."""
+    few. If that would leave nothing to train on, nothing is held out."""
     wanted = max(-(-num_tokens // 10), min(MIN_SHARD_TOKENS, -(-num_tokens // 2)), 1)
     step = layout.seq_len or 1
+    if num_tokens < 2 * step or (layout.has_boundaries and num_documents < 2):
+        return Fitted(dataclasses.replace(layout, first_shard_is_val=False))
     return Fitted(dataclasses.replace(layout, shard_tokens=max(step, wanted - wanted % step)))
 
 

@@ -181,11 +181,11 @@ def _report(
 
 def _inferred(source: Dataset) -> Iterator[str]:
     """What was inferred about the source, and is relied on."""
-    words = {"dtype": "tokens are", "eot": "EOT policy is"}
+    words = {"dtype": "tokens are", "eot": "EOT policy is", "order": "shards are ordered"}
+    options = {"dtype": " (--from-dtype overrides)", "eot": " (--eot overrides)"}
     for name, found in source.inferred.items():
         if found.value is not None:
-            option = {"dtype": "--from-dtype", "eot": "--eot"}[name]
-            yield f"inferred: {words[name]} {found.value}: {found.why} ({option} overrides)"
+            yield f"inferred: {words[name]} {found.value}: {found.why}{options.get(name, '')}"
 
 
 def _summary(manifest: Manifest, out: str, from_format: str, seconds: float) -> list[str]:

@@ -41,6 +41,8 @@ def glance_lines(found: Glance) -> list[str]:
         dtype += f" (inferred: {found.inferred['dtype']})"
     lines.append(f"  tokens     {found.num_tokens:,} as {dtype}, {shown_bytes(found.num_bytes)}")
     lines.append(f"  EOT        {eot}{order}")
+    if "order" in found.inferred:
+        lines.append(f"  order      by the numbers in the names: {found.inferred['order']}")
     if found.bos_token is not None:
         lines.append(f"  BOS        prepended to each document: {found.bos_token}, {found.bos_id}")
     if found.bytes_per_token is not None and found.tokens_per_byte is not None:

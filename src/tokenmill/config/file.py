@@ -34,6 +34,9 @@ _MOST_LINES = 100  # candidates tried for the line of a key
 _MOST_BYTES = 1 << 20  # parsed while trying them
 # tomllib takes quadratic time for a key of many parts; ours have at most three.
 _DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){20}""")
+# Options that read escapes on the command line, and the escapes.
+_ESCAPED = ("template", "separator")
+_ESCAPE = re.compile(r"\\(?:[ntr0\\]|x[0-9a-fA-F]{2})")
 _KINDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 
 
@@ -166,6 +169,20 @@ class ConfigFile:
             is_right = type(value) in allowed and not _is_huge(value)
         if not is_right:
             raise self.error(keys, f"{keys[-1]} must be {what}, got {_shown(value)}")
+        if keys[-1] in _ESCAPED and isinstance(value, str):
+            self._require_no_literal(keys, value)
+
+    def _require_no_literal(self, keys: tuple[str, ...], value: str) -> None:
+        """Refuse an escape in single quotes, where TOML reads none: a template that is copied from
+        a shell would put a backslash and an n into every document."""
+        found = _ESCAPE.search(value)
+        literal = rf"""(?m)^[^#\n]*\b{keys[-1]}["']?[ \t]*=[ \t]*'(?:''\n?)?{re.escape(value)}'"""
+        if found and re.search(literal, self.text):
+            what = f"{keys[-1]}: {found[0]} in single quotes is a backslash and what follows it"
+            shown = "..." if '"' in value else value
+            raise self.error(
+                keys, what, f'TOML reads escapes in double quotes: {keys[-1]} = "{shown}"'
+            )
 
 
 def _text_of(path: str) -> str:

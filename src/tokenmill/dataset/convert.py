@@ -90,6 +90,12 @@ def convert(
             f"{source.name} holds no tokens: there is nothing to convert",
             hint=f"is it the right folder? tokenmill inspect {source.name}",
         )
+    if other := next((split for split in source.streams if split not in SPLITS), None):
+        raise ConfigError(
+            f"{source.name} has a split {other}, which would become training data: what convert "
+            f"writes has {' and '.join(SPLITS)}",
+            hint=f"move it out of the folder: {source.streams[other].shards[0].name}",
+        )
     origin = source.manifest or foreign_manifest(source, encoding)
     layout = _layout(source, origin, target)
     came_from = {"format": source.format.name, "manifest_sha256": _sha256_of(origin)}
@@ -188,7 +194,8 @@ class _Conversion:
             work = workspace.work_of(plan_id)
             staging = stack.enter_context(store_of(out).staging(work))
             books = Books(work, plan_id)
-            tokens = DatasetTokens(self.source, self.origin, self.layout, staging)
+            may_cut = "boundaries" in self.target.drop
+            tokens = DatasetTokens(self.source, self.origin, self.layout, staging, may_cut)
             stack.enter_context(tokens.held)
             num_threads = self.target.num_proc or available_cpus()
             _write_shards(tokens, books, self.layout, num_threads, self.watch)

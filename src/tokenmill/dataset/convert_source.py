@@ -25,7 +25,7 @@ from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import Manifest, OutputFile
 from tokenmill.dataset.stream import Stream
 from tokenmill.encode.record import SPLITS
-from tokenmill.errors import IntegrityError
+from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import Layout
 from tokenmill.storage import files, hashing
 
@@ -47,14 +47,21 @@ class Segment:
 
 
 class DatasetTokens:
-    """The splits of `source`, in the layout's dtype. `folder` is for working files."""
+    """The splits of `source`, in the layout's dtype. `folder` is for working files. Unless
+    `may_cut`, documents must be those that EOT ids tell apart if the layout stores no bounds."""
 
-    def __init__(self, source: Dataset, origin: Manifest, layout: Layout, folder: str) -> None:
+    def __init__(
+        self, source: Dataset, origin: Manifest, layout: Layout, folder: str, may_cut: bool
+    ) -> None:
         self._source = source
         self._layout = layout
         self._folder = folder
         self._dtype = np.dtype(layout.dtype).newbyteorder("<")
         self._is_foreign = source.manifest is None
+        # A run gives each document an EOT id of its own.
+        is_of_run = source.manifest is not None and source.manifest.converted_from is None
+        is_safe = layout.has_boundaries or is_of_run or source.eot not in ("append", "prepend")
+        self._needs_own_eot = not (is_safe or may_cut)
         self._max_id = origin.identity["encoding"]["max_token_value"]
         self._files = {file.name: file for file in origin.files} if source.manifest else {}
         self._local = threading.local()
@@ -86,6 +93,8 @@ class DatasetTokens:
         name = stream.shards[segment.shard].name
         if segment.piece is not None:
             self._require_sha256(self._files[name], segment.piece)
+        if self._needs_own_eot and stream.has_boundaries:
+            self._require_own_eot(stream, segment)
         if not self._layout.has_boundaries:
             return np.empty(0, np.int64)
         begin = stream.start_of(segment.shard)
@@ -93,12 +102,26 @@ class DatasetTokens:
             ends = stream.ends_of(segment.shard)
             first = np.searchsorted(ends, segment.start, "right" if segment.start else "left")
             return ends[first : np.searchsorted(ends, segment.stop, "right")] + begin
-        stop = begin + segment.stop
-        found = [
-            np.flatnonzero(stream.tokens(at, min(at + READ_TOKENS, stop)) == stream.eot_id) + at
-            for at in range(begin + segment.start, stop, READ_TOKENS)
-        ]
-        return np.concatenate([np.empty(0, np.int64), *found])
+        return _eots(stream, begin + segment.start, begin + segment.stop)
+
+    def _require_own_eot(self, stream: Stream, segment: Segment) -> None:
+        """Refuse documents with an EOT id inside or none of their own, except for the first and
+        last of a split, which may lack their edges."""
+        begin, ends = stream.start_of(segment.shard), stream.ends_of(segment.shard)
+        if stream.eot == "append":
+            places = ends - 1
+            cut = stream.num_tokens - 1
+        else:
+            places, cut = np.append(0, ends[:-1])[: len(ends)], 0
+        places = places[(places >= segment.start) & (places < segment.stop)] + begin
+        found = _eots(stream, begin + segment.start, begin + segment.stop)
+        if not any(np.array_equal(found, one) for one in (places, places[places != cut])):
+            raise ConfigError(
+                f"{self._layout.format} tells documents apart by EOT ids alone, and some of "
+                f"{stream.shards[segment.shard].name} hold one inside, or have none of their own",
+                hint="--drop boundaries cuts them at every EOT id; megatron, olmo, datatrove and "
+                "parquet keep them",
+            )
 
     def blocks(self, split: str, scanned: Iterable[npt.NDArray[np.int64]]) -> Iterator[Block]:
         """The split as blocks, given the results of `scan` for each of its segments."""
@@ -234,6 +257,15 @@ class DatasetTokens:
 
 
 _SPLIT_NUMBERS = {split: number for number, split in enumerate(SPLITS)}
+
+
+def _eots(stream: Stream, start: int, stop: int) -> npt.NDArray[np.int64]:
+    """Where EOT ids are, in tokens of the split."""
+    found = [
+        np.flatnonzero(stream.tokens(at, min(at + READ_TOKENS, stop)) == stream.eot_id) + at
+        for at in range(start, stop, READ_TOKENS)
+    ]
+    return np.concatenate([np.empty(0, np.int64), *found])
 
 
 def _document_ends(

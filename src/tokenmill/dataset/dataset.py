@@ -10,6 +10,7 @@ elsewhere.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from tokenmill.encodings import EncodingId
 from tokenmill.encodings.bos import bos_id_of
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import DatasetFiles, Format, FoundShard, format_names, get_format
+from tokenmill.formats.mapped import by_number, said_split
 from tokenmill.wording.plural import counted
 
 _MAX_NAMES = 8
@@ -40,7 +42,8 @@ class Dataset:
     # unknown.
     eot: str | None
     eot_id: int | None
-    inferred: dict[str, Inference] = field(default_factory=dict)  # "dtype", "eot": not stated
+    # What is not stated: "dtype", "eot", and "order" if it is not that of sorted names.
+    inferred: dict[str, Inference] = field(default_factory=dict)
     bos_id: int | None = None  # of a BOS token that every document begins with
 
     @property
@@ -131,12 +134,15 @@ def found_shards(files: DatasetFiles, format_name: str | None) -> tuple[Format, 
     recognised."""
     names = [
         name
-        for name in files.names()
+        for name in sorted(files.names(), key=by_number)
         if not os.path.basename(name).startswith(".") and files.size(name) is not None
     ]
     for known in format_names() if format_name is None else (format_name,):
         format_ = get_format(known)
-        if found := format_.find(files, names):
+        found = format_.find(files, names)
+        if format_name is None and known == "nanogpt":  # any .bin may be, so that its name decides
+            found = [one for one in found if said_split(one.name)]
+        if found:
             return format_, found
     why = "no file here looks like one of its shards" if format_name else "no known format"
     raise ConfigError(
@@ -154,7 +160,7 @@ def _foreign_dataset(
 ) -> Dataset:
     require_no_datasets_inside(files)
     format_, found = found_shards(files, format_name)
-    inferred: dict[str, Inference] = {}
+    inferred = _order([one.name for one in found])
     if dtype is None and (width := foreign_dtype(files, format_, found, encoding)):
         dtype, inferred["dtype"] = _sure_dtype(width, files), width
     shards, has_boundaries = _foreign_shards(files, format_, found, dtype)
@@ -182,6 +188,15 @@ def _foreign_dataset(
     return Dataset(files, format_, None, streams(eot, eot_id), eot, eot_id, inferred)
 
 
+def _order(names: list[str]) -> dict[str, Inference]:
+    """The order of shards, where a loader that sorts their names has another."""
+    for second, first in itertools.pairwise(sorted(names)):
+        if by_number(first) < by_number(second) and names == sorted(names, key=by_number):
+            why = f"{first} is before {second}; a loader that sorts names reads them otherwise"
+            return {"order": Inference("by number", why)}
+    return {}
+
+
 def _sure_dtype(width: Inference, files: DatasetFiles) -> str:
     if width.value is None or not width.is_sure:
         raise ConfigError(
@@ -197,7 +212,7 @@ def _foreign_shards(
     files: DatasetFiles, format_: Format, found: Sequence[FoundShard], dtype: str | None
 ) -> tuple[dict[str, list[StreamShard]], bool]:
     """Shards by split, and whether all of them store document boundaries."""
-    shards: dict[str, list[StreamShard]] = {split: [] for split in SPLITS}
+    shards: dict[str, list[StreamShard]] = {split: [] for split in (*SPLITS, "test")}
     has_boundaries = True
     for one in found:  # one at a time: a map keeps its file open, and open files are limited
         reader = format_.open(files, one.name, dtype)

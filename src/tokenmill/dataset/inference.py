@@ -3,7 +3,8 @@
 
     dtype     The widest reading whose ids are all in the vocabulary. Tokens
               read twice as wide as they are give ids far beyond any vocabulary; tokens read half as
-              wide have 0 or nearly 0 in every second place.
+              wide have 0 or nearly 0 in every second place. Of 16 different ids (DNA, chess) the
+              first is untrue, so that uint32 must be shown by the second, too.
     EOT       Only edges distinguish `append` from `prepend`: a whole split ends with an EOT id, or
               begins with one. In between both look the same. A split may also begin or end in the
               middle of a document (npy and llmc cut validation off there; samples leave out a
@@ -99,6 +100,8 @@ def _widest_that_fits(readings: dict[str, Tokens], max_id: int | None) -> Infere
     if len(readings) == 1 and in_order:
         return Inference(in_order[0], "no other width fits the size of the files")
     for position, dtype in enumerate(in_order):
+        if dtype == "uint32" and "uint16" in can_be and _may_be_pairs(readings[dtype]):
+            continue
         is_narrowest = position == len(in_order) - 1
         if shares[dtype] >= _MOST or (is_narrowest and shares[dtype] > _HALF):
             is_sure = len(readings[dtype]) >= _FEW_TOKENS or is_narrowest
@@ -108,6 +111,16 @@ def _widest_that_fits(readings: dict[str, Tokens], max_id: int | None) -> Infere
     seen = " and ".join(sorted(readings))
     why = f"read as {seen}, they do not fit ids up to {most:,}"
     return Inference(None, why, is_sure=False)
+
+
+def _may_be_pairs(tokens: Tokens) -> bool:
+    """Whether uint32 ids may be pairs of uint16 ids of a small alphabet: the upper halves are not 0
+    throughout, and the lower ones are hardly ever larger than they are."""
+    halves = np.ascontiguousarray(tokens, "<u4").view("<u2")
+    low, high = halves[0::2], halves[1::2]
+    if not high.any():
+        return not low.any()
+    return float(np.mean(low > MAX_VOCAB >> 16)) < _HALF
 
 
 def inferred_eot(
@@ -186,7 +199,7 @@ def _outer_edges(streams: Sequence[Stream]) -> tuple[list[Stream], list[Stream]]
     """The splits that begin where a document begins, and those that end where one ends. If train's
     shard numbers continue val's, val was cut off the beginning of one stream."""
     by_split = {stream.split: stream for stream in streams}
-    if len(by_split) == 2:
+    if set(by_split) == {"train", "val"}:
         val, train = by_split["val"], by_split["train"]
         if _number_of(train.shards[0].name) == (_number_of(val.shards[-1].name) or 0) + 1:
             return [val], [train]

@@ -55,7 +55,8 @@ def make_manifest(
     _require_conserved(counts, records.num_tokens, output, per_document)
     _require_tokens(output, counts.num_written, identity["options"].get("seq_len"))
     documents = {split: sum(slice_documents[split]) for split in SPLITS}
-    if output.split_rule != "documents" and output.shards:
+    is_by_document = output.split_rule == "documents"
+    if not is_by_document and output.shards:
         num_val = _num_documents(output, "val", per_document)
         documents = {"train": counts.num_written - num_val, "val": num_val}
     manifest = Manifest(
@@ -65,9 +66,11 @@ def make_manifest(
         _split_totals(output, documents),
         counts,
         slice_documents,
-        split_rule="none" if identity["options"]["val"] == "none" else output.split_rule,
+        split_rule="none"
+        if is_by_document and identity["options"]["val"] != "fraction"
+        else output.split_rule,
         revisions=dict(plan.revisions),
-        sources=source_totals(plan, records, output.split_rule == "documents"),
+        sources=source_totals(plan, records, is_by_document),
     )
     said = (*notes, *notes_on_sources(manifest.sources), *notes_of(manifest))
     return replace(manifest, notes=said)

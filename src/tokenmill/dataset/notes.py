@@ -127,7 +127,7 @@ def _split_notes(
             f"val is the first shard, {counted(val.num_tokens, 'token')}: shards are small because "
             f"the corpus is; with --shard-tokens they are what you say{_too_few(options, splits)}"
         )
-    elif options["val"] == "fraction" and val is None:
+    elif options["val"] != "none" and val is None:
         found.append("nothing is held out for validation: there is too little to hold some out")
     elif rule == "documents" and val is not None and _is_few(val):
         more = f": for more, --val-fraction {_larger_fraction(options, splits)}"

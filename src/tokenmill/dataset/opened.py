@@ -125,7 +125,8 @@ class OpenedDataset:
         splits = ", ".join(f"{name} {s.num_tokens:,}" for name, s in dataset.streams.items())
         made = f", {encoding.name}" if encoding is not None else ""
         ours = "" if self.manifest is not None else ", no manifest"
-        return f"<tokenmill dataset {self.path}: tokens {splits}; {self.format}{made}{ours}>"
+        width = f" read as {dataset.dtype}" if "dtype" in dataset.inferred else ""
+        return f"<tokenmill dataset {self.path}: tokens {splits}; {self.format}{width}{made}{ours}>"
 
     @functools.cached_property
     def content_key(self) -> Any:

@@ -32,6 +32,7 @@ from tokenmill.formats.format import (
 from tokenmill.formats.mapped import (
     MappedShard,
     bounds_in_pieces,
+    by_number,
     mapped_tokens,
     require_increasing,
     split_of,
@@ -65,9 +66,8 @@ class DatatroveFormat(Format):
             file.write("\n".join(lines).encode("utf-8", "replace"))
 
     def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
-        return [
-            FoundShard(n, split_of(n, self.pattern)) for n in sorted(names) if n.endswith(".ds")
-        ]
+        shards = sorted((n for n in names if n.endswith(".ds")), key=by_number)
+        return [FoundShard(name, split_of(name, self.pattern)) for name in shards]
 
     def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
         found, num_tokens = _metadata_of(files, f"{name}.metadata")

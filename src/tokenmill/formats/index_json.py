@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tokenmill.errors import IntegrityError
 from tokenmill.formats.format import DatasetFiles, FoundShard
-from tokenmill.formats.mapped import split_of, start_of
+from tokenmill.formats.mapped import by_number, split_of, start_of
 
 INDEX_NAME = "index.json"
 # Enough for 150,000 shards; what it parses to can take twenty times as much memory.
@@ -37,7 +37,7 @@ def listed_shards(
     """
     there, found = set(names), dict[str, None]()
     faults: dict[str, IntegrityError] = {}
-    for place in sorted({os.path.dirname(name) for name in names}):
+    for place in sorted({os.path.dirname(name) for name in names}, key=by_number):
         index = os.path.join(place, INDEX_NAME)
         path = files.path_of(index)
         try:

@@ -13,7 +13,8 @@ from tokenmill.errors import IntegrityError, TokenmillError
 from tokenmill.formats.format import DatasetFiles
 
 _SPLIT = re.compile(
-    r"(?<![a-z])((?P<train>train(ing)?)|val|valid|validation|eval|dev)(?![a-z])", re.IGNORECASE
+    r"(?<![a-z])((?P<train>train(ing)?)|(?P<test>test)|val|valid|validation|eval|dev)(?![a-z])",
+    re.IGNORECASE,
 )
 
 # Documents per piece of a written index. It affects the bytes of olmo's .csv.gz, in which each
@@ -122,7 +123,7 @@ def require_increasing(ends: npt.NDArray[np.int64], num_tokens: int, path: str) 
 
 
 def split_of(name: str, pattern: str = "") -> str:
-    """The split that a file's folder or name indicates: `val` or else `train`.
+    """The split that a file's folder or name indicates: `val`, `test` or else `train`.
 
     A name that matches the format's own `pattern` has the split in its first group, whatever the
     stem contains: `fw-dev_train_000001.npy` is train. In other names the last word counts, of the
@@ -130,8 +131,19 @@ def split_of(name: str, pattern: str = "") -> str:
     """
     if pattern and (own := re.fullmatch(pattern.replace("{name}", ".+"), name)):
         return own[1]
+    return said_split(name) or "train"
+
+
+def said_split(name: str) -> str | None:
+    """The same without a pattern; None if nothing indicates one."""
     folder, _, base = name.rpartition("/")
     for said in (folder if _SPLIT.fullmatch(folder) else "", base, folder):
         if words := list(_SPLIT.finditer(said)):
-            return "train" if words[-1]["train"] else "val"
-    return "train"
+            return "train" if words[-1]["train"] else "test" if words[-1]["test"] else "val"
+    return None
+
+
+def by_number(name: str) -> list[str | int]:
+    """A key that sorts names by the numbers in them: shard_2 before shard_10."""
+    parts = re.split(r"(\d+)", name)
+    return [int(part) if at % 2 else part for at, part in enumerate(parts)]

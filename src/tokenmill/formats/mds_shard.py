@@ -23,6 +23,9 @@ COLUMN = "tokens"
 MAX_CONFIG_BYTES = 1 << 20
 BLOCK_SAMPLES = 1 << 16  # checked together
 _MAX_COLUMNS = 1000
+# Of so many samples one length is no coincidence: they are cut, and are not documents. Shards with
+# fewer samples are what the others are (Dataset: all store boundaries, or none does).
+_ENOUGH_SAMPLES = 64
 _NDARRAY = re.compile(r"ndarray:(u?int(?:8|16|32|64))(?::(\d{1,10}(?:,\d{1,10}){0,3}))?")
 # A key in the JSON of a shard that the library never reads: samples are documents, even if all
 # happen to have one length.
@@ -40,7 +43,9 @@ def open_shard(files: DatasetFiles, name: str, dtype: str | None) -> ShardReader
     offsets, config = _checked_header(data, path)
     column = _token_column(config, dtype or "int64", path)
     starts, lengths = _Samples(data, offsets, column, path).located()
-    is_fixed = column.length is not None or (len(lengths) > 1 and np.ptp(lengths) == 0)
+    is_fixed = column.length is not None or (
+        len(lengths) >= _ENOUGH_SAMPLES and np.ptp(lengths) == 0
+    )
     is_documents = config.get("tokenmill") == DOCUMENTS_MARK["tokenmill"] or not is_fixed
     return _MdsShard(data, starts, lengths, column.dtype, is_documents)
 

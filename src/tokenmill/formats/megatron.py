@@ -40,6 +40,7 @@ from tokenmill.formats.mapped import (
     MappedShard,
     begins_with,
     bounds_in_pieces,
+    by_number,
     mapped_tokens,
     require_increasing,
     split_of,
@@ -86,7 +87,7 @@ class MegatronFormat(Format):
         there = set(names)
         return [
             FoundShard(name, split_of(name, self.pattern))
-            for name in sorted(there)
+            for name in sorted(there, key=by_number)
             if name.endswith(".bin")
             and _index_name(name) in there
             and begins_with(files, _index_name(name), MAGIC)

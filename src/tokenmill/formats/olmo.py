@@ -40,6 +40,7 @@ from tokenmill.formats.mapped import (
     MappedShard,
     begins_with,
     bounds_in_pieces,
+    by_number,
     mapped_tokens,
     require_increasing,
     split_of,
@@ -82,7 +83,7 @@ class OlmoFormat(Format):
     def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         return [
             FoundShard(name, split_of(name, self.pattern))
-            for name in sorted(names)
+            for name in sorted(names, key=by_number)
             if name.endswith(".npy") and _is_headerless(files, name)
         ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
@@ -9,11 +10,14 @@ import pyarrow as pa
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _MICROSECOND = timedelta(microseconds=1)
+_FRACTION = re.compile(r"[.,]\d{6}(\d+)")  # the digits after the sixth, which datetime drops
 
 
 def moment_of(text: str, type_: pa.DataType) -> Fraction:
     """The number that a date or timestamp column would hold. Without a time zone, a time is UTC if
     the column has a zone. Raises ValueError with a readable message."""
+    fraction = _FRACTION.search(text)
+    rest = fraction[1] if fraction else ""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -24,6 +28,7 @@ def moment_of(text: str, type_: pa.DataType) -> Fraction:
     zone = moment.tzinfo or UTC
     since = moment.replace(tzinfo=zone) - datetime(1970, 1, 1, tzinfo=UTC)
     seconds = Fraction(since // _MICROSECOND, 10**6)
+    seconds += Fraction(int(rest or 0), 10 ** (6 + len(rest)))
     if pa.types.is_timestamp(type_):
         return seconds * _PER_SECOND[type_.unit]
     return seconds / 86_400 if pa.types.is_date32(type_) else seconds * 1000

@@ -248,7 +248,7 @@ class _Parser:
             raise self._wrong(token, f"a number of {len(digits):,} digits")
         if digits.lstrip("+-").isdigit():
             return int(digits)
-        value = float(digits)
+        value = tree.ExactNumber(digits)
         if not math.isfinite(value):
             raise self._wrong(token, "too large a number")
         if abs(value) >= 1 << 53 and digits.lstrip("+-").replace(".", "").isdigit():

@@ -7,24 +7,16 @@ and maximum ignore NaN, so a column of floating-point numbers may always hold on
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping
 from typing import Any as AnyValue
 from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
-from tokenmill.where.tree import (
-    All,
-    Any,
-    Expression,
-    IsNull,
-    Membership,
-    Node,
-    Not,
-    Relation,
-    Test,
-    Value,
-)
+from tokenmill.where.evaluation import Truth, outcome
+from tokenmill.where.tree import Expression, IsNull, Membership, Relation, Test, Value
 
 _LOGICAL = ("NONE", "INT", "STRING")  # types whose minimum and maximum are compared as they are
 _FLOATS = ("FLOAT", "DOUBLE")
@@ -42,21 +34,19 @@ class Bounds(NamedTuple):
     may_be_nan: bool = False
 
 
-class _Outcomes(NamedTuple):
-    """Whether a test can be true, and whether it can be false, for some row."""
-
-    true: bool
-    false: bool
-
-
 Chunks = Mapping[tuple[str, ...], pq.ColumnChunkMetaData]  # by the names in the expression
-_UNKNOWN = _Outcomes(True, True)
+_UNKNOWN = Truth(True, True, True)
 
 
 def may_pass(expression: Expression, num_rows: int, chunks: Chunks) -> bool:
     """Whether any row of the group can pass."""
     bounds = {names: bounds_of(num_rows, chunk) for names, chunk in chunks.items()}
-    return _outcomes(expression.root, bounds).true
+
+    def of_test(test: Test) -> Truth:
+        found = bounds.get(test.column.names)
+        return _UNKNOWN if found is None else _of_test(test, found)
+
+    return bool(outcome(expression.root, of_test).true)
 
 
 def bounds_of(num_rows: int, chunk: pq.ColumnChunkMetaData) -> Bounds:
@@ -81,56 +71,40 @@ def bounds_of(num_rows: int, chunk: pq.ColumnChunkMetaData) -> Bounds:
     return Bounds(num_rows, num_nulls, least, most, type_ in _FLOATS)
 
 
-def _outcomes(node: Node, bounds: Mapping[tuple[str, ...], Bounds]) -> _Outcomes:
-    if isinstance(node, Not):
-        inner = _outcomes(node.node, bounds)
-        return _Outcomes(inner.false, inner.true)
-    if isinstance(node, (All, Any)):
-        inners = [_outcomes(inner, bounds) for inner in node.nodes]
-        true, false = ([inner[i] for inner in inners] for i in range(2))
-        if isinstance(node, All):
-            return _Outcomes(all(true), any(false))
-        return _Outcomes(any(true), all(false))
-    found = bounds.get(node.column.names)
-    return _UNKNOWN if found is None else _of_test(node, found)
-
-
-def _of_test(test: Test, found: Bounds) -> _Outcomes:
+def _of_test(test: Test, found: Bounds) -> Truth:
     num_nulls = found.num_nulls
-    if isinstance(test, IsNull) and num_nulls is not None:
-        return _Outcomes(num_nulls > 0, num_nulls < found.num_rows)
+    if isinstance(test, IsNull):
+        if num_nulls is None:
+            return _UNKNOWN
+        return Truth(num_nulls > 0, num_nulls < found.num_rows, False)
     if num_nulls == found.num_rows:
-        return _Outcomes(False, False)
-    if found.least is None or getattr(test, "of_length", False):
+        return Truth(False, False, True)
+    if not isinstance(test, (Relation, Membership)) or test.of_length or found.least is None:
         return _UNKNOWN
     if isinstance(test, Relation):
         return _of_comparison(test.operator, test.value, found)
-    if isinstance(test, Membership):
-        each = [_of_comparison("==", value, found) for value in test.values]
-        return _Outcomes(any(one.true for one in each), all(one.false for one in each))
-    return _UNKNOWN
+    return functools.reduce(operator.or_, (_of_comparison("==", v, found) for v in test.values))
 
 
-def _of_comparison(operator: str, value: Value, found: Bounds) -> _Outcomes:
+def _of_comparison(sign: str, value: Value, found: Bounds) -> Truth:
     limit: AnyValue = value.encode() if isinstance(value, str) else value
     least, most = found.least, found.most
     if isinstance(limit, bytes) != isinstance(least, bytes):
         return _UNKNOWN
-    if operator in ("!=", ">", ">="):
-        opposite = {"!=": "==", ">": "<=", ">=": "<"}[operator]
-        inner = _within(opposite, limit, least, most)
-        true, false = inner.false, inner.true
+    if opposite := {"!=": "==", ">": "<=", ">=": "<"}.get(sign):
+        false, true = _within(opposite, limit, least, most)
     else:
-        true, false = _within(operator, limit, least, most)
+        true, false = _within(sign, limit, least, most)
     if found.may_be_nan:
-        true, false = (True, false) if operator == "!=" else (true, True)
-    return _Outcomes(true, false)
+        true, false = (True, false) if sign == "!=" else (True, True)
+    return Truth(true, false, found.num_nulls != 0)
 
 
-def _within(operator: str, limit: AnyValue, least: AnyValue, most: AnyValue) -> _Outcomes:
-    """Of ==, < and <=, for values between `least` and `most`."""
-    if operator == "==":
-        return _Outcomes(least <= limit <= most, not least == limit == most)
-    if operator == "<":
-        return _Outcomes(least < limit, most >= limit)
-    return _Outcomes(least <= limit, most > limit)
+def _within(sign: str, limit: AnyValue, least: AnyValue, most: AnyValue) -> tuple[bool, bool]:
+    """Whether a value between `least` and `most` may be ==, < or <= the limit, and whether one may
+    not."""
+    if sign == "==":
+        return least <= limit <= most, not least == limit == most
+    if sign == "<":
+        return least < limit, most >= limit
+    return least <= limit, most > limit

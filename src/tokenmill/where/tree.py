@@ -5,9 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from tokenmill.errors import ConfigError
 from tokenmill.where.mistake import SHOWN, mistake
+
+
+class ExactNumber(float):
+    """A number that is not whole, with its digits: a decimal is compared with these, because 0.1 is
+    not a floating-point number."""
+
+    digits: str
+
+    def __new__(cls, digits: str) -> ExactNumber:
+        number = super().__new__(cls, digits)
+        number.digits = digits
+        return number
+
 
 Value = str | int | float | bool | Fraction
 
@@ -38,6 +52,11 @@ class Relation:
     value: Value
     of_length: bool = False  # len(column)
 
+    @property
+    def needs_utf8(self) -> bool:
+        """Whether text must be valid for the test; else it is bytes."""
+        return self.of_length
+
 
 @dataclass(frozen=True, slots=True)
 class Membership:
@@ -45,16 +64,22 @@ class Membership:
     values: tuple[Value, ...]
     of_length: bool = False
 
+    @property
+    def needs_utf8(self) -> bool:
+        return self.of_length
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
     column: Column
     pattern: str
+    needs_utf8: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
     column: Column
+    needs_utf8: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +87,7 @@ class Flag:
     """A boolean column on its own."""
 
     column: Column
+    needs_utf8: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)

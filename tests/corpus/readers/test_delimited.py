@@ -24,21 +24,29 @@ PIECES = ['"', '""', ",", "\n", "\r\n", "\r", "a", "b c", "é", ' "', 'x"', "\0"
 
 def oracle(data: bytes, delimiter: str = ",") -> list[tuple[int, str | None]]:
     """(line, text) of each record after the header; the text of a bad one is None. csv.Error ends
-    it where a quote is never closed."""
+    it where a quote is never closed. A record with a carriage return outside of quotes ends where
+    it does without it."""
     text = data.removeprefix(b"\xef\xbb\xbf").decode(errors="surrogateescape")
-    lines = io.StringIO(text, newline="\n")
-    reader = csv.reader(lines, delimiter=delimiter)
+    lines = text.split("\n")
     found: list[tuple[int, str | None]] = []
     header: list[str] | None = None
+    first = 0
     while True:
-        line = reader.line_num + 1
+        rest = "\n".join(lines[first:])
+        line = first + 1
         try:
+            reader = csv.reader(io.StringIO(rest, newline="\n"), delimiter=delimiter)
             fields = next(reader)
         except StopIteration:
             return found
         except csv.Error:
+            rest = rest.replace("\r\n", "\n").replace("\r", " ")
+            reader = csv.reader(io.StringIO(rest, newline="\n"), delimiter=delimiter)
+            next(reader)
+            first += reader.line_num
             found.append((line, None))
             continue
+        first += reader.line_num
         if header is None:
             header = fields
         elif fields:
@@ -74,6 +82,15 @@ def test_csv_when_it_is_any_text_then_rows_are_those_of_pythons_module(
         expected = [text for _, text in oracle(data)]
         assert is_closed(data) and texts == expected
         assert set(bad) == {row for row, text in enumerate(expected) if text is None}
+
+
+def test_csv_when_a_record_cannot_be_parsed_then_the_next_one_is_whole(tmp_path):
+    path = tmp_path / "a.csv"
+    rows = ['1,first,"x"', '2,b\rc,"two\nlines\n"', '3,"third",x', '4,d\r"e,x', "5,fifth,x"]
+    path.write_bytes("\n".join(["id,text,n", *rows, ""]).encode())
+    for options in SIZES:
+        texts, bad, _ = rows_read(path, options)
+        assert texts == ["first", None, "third", None, "fifth"] and set(bad) == {1, 3}
 
 
 def test_csv_when_rows_are_bad_then_each_is_named_with_its_line(tmp_path):

@@ -1,12 +1,12 @@
 """Which rows of a table go in: applies --where and --sample.
 
-A value that is not valid UTF-8 is like a bad text: if the outcome depends on it, its row is
-quarantined.
+If the outcome depends on a value that cannot be read, such as text for `matches` that is not valid
+UTF-8, its row goes in, to be quarantined.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,16 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import nulls_of, taken
+from tokenmill.arrays import taken
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.readers.kept_columns import Kept
-from tokenmill.corpus.readers.rows import Raw, checked_rows, sound_binary
+from tokenmill.corpus.readers.rows import Raw, checked_rows, plain_binary, sound_binary
 from tokenmill.corpus.readers.sample import sampler_of
 from tokenmill.corpus.spans import Span
 from tokenmill.where.fields import Field, Fields, column_of, kind_of
 
 if TYPE_CHECKING:
-    from tokenmill.where.tree import Expression
+    from tokenmill.where.evaluation import Truth
+    from tokenmill.where.tree import Expression, Test
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +67,11 @@ def joined(parts: Sequence[Chosen]) -> Chosen:
     return Chosen(np.concatenate([np.empty(0, np.bool_), *(part.is_in for part in parts)]), bad)
 
 
-def chosen_of(outcome: pa.BooleanArray, bad: dict[int, str]) -> Chosen:
-    """The rows whose outcome is true, and the bad rows whose outcome is unknown."""
-    is_null = nulls_of(outcome)
-    is_in = _values_of(outcome) & ~is_null
-    bad = {row: reason for row, reason in bad.items() if is_null[row]}
-    is_in[list(bad)] = True
-    return Chosen(is_in, bad)
+def chosen_of(truth: Truth, reasons: Mapping[int, str]) -> Chosen:
+    """The rows whose outcome is true, and the undecided ones, which are bad: of these, `reasons`
+    says why."""
+    undecided = np.flatnonzero(truth.true & (truth.false | truth.null))
+    return Chosen(np.asarray(truth.true), {row: reasons[row] for row in undecided.tolist()})
 
 
 class RowChoice:
@@ -102,28 +101,31 @@ class RowChoice:
         return chosen.only(self._sampler.drawn(first_row, num_rows))
 
     def _passing(self, batch: pa.RecordBatch) -> Chosen:
-        from tokenmill.where.evaluation import outcomes  # takes 35 ms, only for --where
+        from tokenmill.where.evaluation import Values, outcome_of_rows  # 35 ms, only for --where
 
         assert self.expression is not None
-        bad: dict[int, str] = {}
-        layers = {names: [self._values(batch, field, bad)] for names, field in self.fields.items()}
-        return chosen_of(outcomes(self.expression, layers.__getitem__), bad)
+        arrays = {names: self._array(batch, field) for names, field in self.fields.items()}
+        reasons: dict[int, str] = {}
 
-    def _values(self, batch: pa.RecordBatch, field: Field, bad: dict[int, str]) -> pa.Array:
-        """A column, checked in full: files are not trusted."""
+        def values_of(test: Test) -> Values:
+            names = test.column.names
+            if not test.needs_utf8 or not pa.types.is_large_binary(arrays[names].type):
+                return Values([arrays[names]])
+            rows = checked_rows(arrays[names], self._replace)
+            unreadable = np.zeros(len(batch), np.bool_)
+            for row, why in rows.bad.items():
+                unreadable[row] = True
+                reasons.setdefault(row, f"column {self.fields[names].path!r}: {why}")
+            return Values([rows.texts.view(pa.large_binary())], unreadable)
+
+        return chosen_of(outcome_of_rows(self.expression, values_of), reasons)
+
+    def _array(self, batch: pa.RecordBatch, field: Field) -> pa.Array:
+        """A column, checked in full: files are not trusted. Text is large_binary."""
         array = column_of(batch, field)
         if kind_of(field.type) == "text":
-            rows = checked_rows(sound_binary(array), self._replace)
-            bad.update((row, f"column {field.path!r}: {why}") for row, why in rows.bad.items())
-            return rows.texts
+            return plain_binary(sound_binary(array))
         array.validate(full=True)
         if pa.types.is_dictionary(array.type):
             return array.dictionary.take(array.indices)
         return array
-
-
-def _values_of(array: pa.BooleanArray) -> npt.NDArray[np.bool_]:
-    if not len(array):
-        return np.zeros(0, np.bool_)
-    bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")
-    return bits[array.offset : array.offset + len(array)].astype(np.bool_)

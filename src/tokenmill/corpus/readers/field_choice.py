@@ -30,7 +30,7 @@ def chosen_records(batch: pa.RecordBatch, bad: dict[int, str], options: ReadOpti
         for column, types in ((batch.column(n), choice.types_of(n)) for n in names)
     ]
     rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-    return choice.among_objects(rows, dict(bad))
+    return choice.among_objects(rows, bad)
 
 
 def _value(field: bytes | None, types: tuple[type, ...] | None, replace: bool) -> Any:
@@ -38,9 +38,11 @@ def _value(field: bytes | None, types: tuple[type, ...] | None, replace: bool) -
     if not field:
         return None
     try:
-        text = field.decode(errors="replace" if replace else "strict")
+        text = field.decode()
     except UnicodeDecodeError:
-        return field
+        if not replace or types is None or str in types:
+            return field
+        text = field.decode(errors="replace")
     if types is not None and int in types:
         return _number(text)
     if types is not None and bool in types:

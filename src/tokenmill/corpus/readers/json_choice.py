@@ -1,28 +1,22 @@
 """Applies --where to JSON lines.
 
 Each line is parsed by Python on its own, at 330 MB/s: types differ from line to line, so there is
-no schema for pyarrow's parser. A missing field is null. A field of the wrong type for the
-expression is bad: if the outcome depends on it, the line is quarantined. The first lines of a file
-are checked when the plan is made.
+no schema for pyarrow's parser. A missing field is null. A value of the wrong type for the
+expression is there, but cannot be read: if the outcome depends on what it is, the line is
+quarantined. The first lines of a file are checked when the plan is made.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import (
-    boolean_array_of,
-    mask,
-    null_scalar,
-    number_array_of,
-    text_array_of,
-    validity,
-)
+from tokenmill.arrays import binary_array_of, boolean_array_of, number_array_of, validity
 from tokenmill.corpus.readers.choice import Chosen, chosen_of
 from tokenmill.corpus.readers.jsonrows import (
     EXACT_DECODER,
@@ -36,7 +30,7 @@ from tokenmill.corpus.readers.jsonrows import (
     valid_text,
 )
 from tokenmill.where.columns import kinds_for, misspelled, require_patterns
-from tokenmill.where.tree import Expression
+from tokenmill.where.tree import Expression, Test
 
 _INT64 = range(-(1 << 63), 1 << 63)
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -93,40 +87,59 @@ class LineChoice:
                 objects.append({})
         return self.among_objects(objects, bad)
 
-    def among_objects(self, objects: Sequence[dict[str, Any]], bad: dict[int, str]) -> Chosen:
-        """The same for parsed lines; the outcome of `bad` ones is unknown."""
-        from tokenmill.where.evaluation import outcomes
+    def among_objects(self, objects: Sequence[dict[str, Any]], bad: Mapping[int, str]) -> Chosen:
+        """The same for parsed lines; `bad` ones are undecided."""
+        from tokenmill.where.evaluation import Truth, Values, outcome_of_rows
 
-        broken = list(bad)
-        layers = {names: self._layers(names, objects, bad) for names in self._types}
-        outcome = outcomes(self._expression, layers.__getitem__)
-        if broken:  # their outcome is unknown, even for tests of null
-            is_broken = np.zeros(len(objects), np.bool_)
-            is_broken[broken] = True
-            outcome = _with_nulls(outcome, is_broken)
-        return chosen_of(outcome, bad)
+        reasons = dict(bad)
+        found: dict[tuple[Names, bool], Values] = {}
 
-    def _layers(
-        self, names: Names, objects: Iterable[dict[str, Any]], bad: dict[int, str]
-    ) -> list[pa.Array]:
-        """A field of all lines, as arrays by type."""
+        def values_of(test: Test) -> Values:
+            key = test.column.names, test.needs_utf8
+            if key not in found:
+                found[key] = Values(*self._values(*key, objects, reasons))
+            return found[key]
+
+        truth = outcome_of_rows(self._expression, values_of)
+        if bad:
+            is_bad = np.zeros(len(objects), np.bool_)
+            is_bad[list(bad)] = True
+            truth = Truth(*(flags | is_bad for flags in truth))
+        return chosen_of(truth, reasons)
+
+    def _values(
+        self,
+        names: Names,
+        needs_utf8: bool,
+        objects: Sequence[dict[str, Any]],
+        reasons: dict[int, str],
+    ) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
+        """A field of all lines as arrays by type, and which lines have it with another type."""
         values = []
+        unreadable = np.zeros(len(objects), np.bool_)
         for row, one in enumerate(objects):
             value = field_of(one, names)
             if value is MISSING:
                 value = None
-            if problem := self._problem(names, value):
-                bad.setdefault(row, problem)
+            elif isinstance(value, bytes) and needs_utf8 and self._replace:
+                value = value.decode(errors="replace")
+            if problem := self._problem(names, value, needs_utf8):
+                reasons.setdefault(row, problem)
+                unreadable[row] = True
                 value = None
             values.append(value)
         types = self._types[names]
         if types is None:
-            return [boolean_array_of([None if value is None else True for value in values])]
-        return [layer for type_ in types for layer in _ARRAYS[type_](values)]
+            layers = [boolean_array_of([None if value is None else True for value in values])]
+        else:
+            layers = [layer for type_ in types for layer in _ARRAYS[type_](values)]
+        return layers, unreadable
 
-    def _problem(self, names: Names, value: Any) -> str | None:
+    def _problem(self, names: Names, value: Any, needs_utf8: bool = False) -> str | None:
         types = self._types[names]
         if types is None or value is None:
+            return None
+        if isinstance(value, bytes) and str in types and not needs_utf8:  # of a CSV file
             return None
         if isinstance(value, types) and (not isinstance(value, bool) or bool in types):
             return None
@@ -153,8 +166,8 @@ def _types_of(expression: Expression) -> dict[Names, tuple[type, ...] | None]:
 
 
 def _texts(values: list[Any]) -> list[pa.Array]:
-    texts = [valid_text(value)[0] if isinstance(value, str) else None for value in values]
-    return [text_array_of(texts)]
+    texts = [valid_text(value)[0].encode() if isinstance(value, str) else value for value in values]
+    return [binary_array_of([text if isinstance(text, bytes) else None for text in texts])]
 
 
 def _integers(values: list[Any]) -> list[pa.Array]:
@@ -193,12 +206,6 @@ def _lists(values: list[Any]) -> list[pa.Array]:
 
 _ARRAYS = {str: _texts, int: _integers, float: _floats, bool: _booleans, list: _lists}
 _SHOWN = {str: "text", int: "a number", bool: "a boolean", list: "a list"}
-
-
-def _with_nulls(outcome: pa.BooleanArray, is_null: Any) -> pa.BooleanArray:
-    import pyarrow.compute as pc
-
-    return pc.if_else(mask(is_null), null_scalar(pa.bool_()), outcome)
 
 
 choice_of = functools.lru_cache(maxsize=16)(LineChoice)

@@ -7,7 +7,7 @@ differ between files, the wider one is taken (int32 and int64, null and anything
 common type are refused. JSON fields have the types of the first lines; a field that holds objects,
 lists or several types is kept as JSON text (json_kept.py). Fields of CSV are text.
 
-A row with a value that is not valid UTF-8, or not of its column's type, is quarantined.
+A row with a value that is not valid UTF-8, or that its column's type does not hold, is quarantined.
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ class KeptSchema:
             return mine
         try:
             pair = [pa.schema([mine]), pa.schema([other])]
-            return pa.unify_schemas(pair, promote_options="permissive").field(0)
+            common = pa.unify_schemas(pair, promote_options="permissive").field(0)
+            for one in (mine, other):  # no int64 fits decimal128(20, 2), pyarrow's proposal
+                pa.nulls(1, one.type).cast(common.type)
+            return common
         except pa.ArrowException:
             raise ConfigError(
                 f"--keep: column {mine.name!r} is {shown(mine.type)} in {self._name}, and "
@@ -207,7 +210,11 @@ class KeptColumns:
             bad.update((row, f"column {field.name!r}: {why}") for row, why in rows.bad.items())
             return rows.texts.cast(field.type)
         array.validate(full=True)
-        return _plain(array).cast(field.type)
+        array = _plain(array)
+        try:
+            return array.cast(field.type)
+        except pa.ArrowInvalid:  # int64 and double have double in common, which not every int64 is
+            return _fitting(array, field, bad)
 
 
 def kept_columns(schema: pa.Schema, options: ReadOptions, path: str) -> KeptColumns | None:
@@ -215,6 +222,19 @@ def kept_columns(schema: pa.Schema, options: ReadOptions, path: str) -> KeptColu
     if not options.keep or options.kept_types is None:
         return None
     return KeptColumns(schema, options.keep, options.kept_types, options.replace_bad_text, path)
+
+
+def _fitting(array: pa.Array, field: pa.Field, bad: dict[int, str]) -> pa.Array:
+    """The values that the common type of all files holds; the other rows are bad."""
+    rows = []
+    for row in range(len(array)):
+        try:
+            rows.append(array.slice(row, 1).cast(field.type))
+        except pa.ArrowInvalid:
+            why = f"does not fit {shown(field.type)}, the type that all files have in common"
+            bad.setdefault(row, f"column {field.name!r}: its value, {shown(array.type)}, {why}")
+            rows.append(pa.nulls(1, field.type))
+    return pa.concat_arrays(rows)
 
 
 def _plain(array: pa.Array) -> pa.Array:

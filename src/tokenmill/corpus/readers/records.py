@@ -125,12 +125,13 @@ def records(
     lines = _Lines(chunks, source, num_lines)
     reader = csv.reader(lines, delimiter=delimiter.decode())
     while True:
-        line = lines.begin_record()
+        line, problem = lines.begin_record(), None
         try:
             fields = next(reader)
-        except csv.Error as error:
-            yield Record([], line, lines.number, str(error).partition(" - ")[0])
-            continue
+        except csv.Error as error:  # a carriage return outside of quotes
+            problem = str(error).partition(" - ")[0]
+            lines.repeat_record()
+            fields = next(reader)  # to its end, which is beyond this line if a quote is open there
         if fields == [_END]:
             return
         if fields and fields[-1].endswith(_END + "\n"):
@@ -139,7 +140,7 @@ def records(
                 hint="close it, or write it twice if it is a character of the text",
             )
         if fields:
-            yield Record(fields, line, lines.number)
+            yield Record([] if problem else fields, line, lines.number, problem)
 
 
 class _Lines:
@@ -151,11 +152,18 @@ class _Lines:
         self.number = num_lines
         self._first = 0  # line of the record, and its bytes
         self._num_bytes = 0
+        self._record: list[str] = []  # its lines so far
+        self._again: list[str] = []
 
     def begin_record(self) -> int:
         """The line on which the next record begins."""
         self._first, self._num_bytes = self.number + 1, 0
+        self._record = []
         return self._first
+
+    def repeat_record(self) -> None:
+        """Give the lines of the record again, without carriage returns within them."""
+        self._again = [line[:-2].replace("\r", " ") + line[-2:] for line in self._record]
 
     def __iter__(self) -> Iterator[str]:
         for line in self._lines:
@@ -163,7 +171,10 @@ class _Lines:
             self._num_bytes += len(line)
             if self._num_bytes > MAX_DOCUMENT_BYTES:
                 raise _too_long(self._source, self._first)
-            yield line.decode(errors="surrogateescape")
+            self._record.append(line.decode(errors="surrogateescape"))
+            yield self._record[-1]
+            while self._again:
+                yield self._again.pop(0)
         yield _END + "\n"
 
     def _all(self, chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -45,12 +45,12 @@ class GroupChoice:
 
         chunks = {}
         for names, field in self._rows.fields.items():
-            for leaf in leaves_of(self._schema, [field.path]):
-                column = self._schema.column(leaf)
-                # The statistics of a struct's fields and of a list's elements are not its own.
-                if column.path == field.path and not column.max_repetition_level:
-                    name = self._span.input.name
-                    chunks[names] = chunk_of(self._metadata, group, leaf, name)
+            # The statistics of a struct's fields and of a list's elements are not its own. A path
+            # may be that of two leaves: a column named `a.b`, and the field b of a struct a.
+            leaves = leaves_of(self._schema, [field.path])
+            paths = [self._schema.column(leaf).path for leaf in leaves]
+            if paths == [field.path] and not pa.types.is_nested(field.type):
+                chunks[names] = chunk_of(self._metadata, group, leaves[0], self._span.input.name)
         num_rows = self._metadata.row_group(group).num_rows
         return not may_pass(self._rows.expression, num_rows, chunks)
 

@@ -188,7 +188,7 @@ def _text_of(piece: pa.Array, options: ReadOptions) -> pa.Array:
     if pa.types.is_struct(piece.type):
         assert options.template is not None
         columns = (piece.field(i) for i in range(piece.type.num_fields))
-        return template_of(options.template).joined([_plain(column) for column in columns])
+        return template_of(options.template).joined([plain_binary(column) for column in columns])
     if pa.types.is_large_list(piece.type):
         separator = DEFAULT_SEPARATOR if options.separator is None else options.separator
         return joined_lists(piece, separator.encode())
@@ -277,14 +277,14 @@ def checked_rows(raw: pa.Array, replace: bool) -> Rows:
     """Binary rows of any layout as valid text; invalid UTF-8 is replaced, or its row is null and
     bad."""
     if pa.types.is_dictionary(raw.type) or pa.types.is_binary_view(raw.type):
-        raw = _plain(raw)
+        raw = plain_binary(raw)
     try:
         return Rows(raw.cast(pa.large_string()))
     except pa.ArrowInvalid:
         return _repaired_rows(raw.cast(pa.large_binary()), replace)
 
 
-def _plain(raw: pa.Array) -> pa.LargeBinaryArray:
+def plain_binary(raw: pa.Array) -> pa.LargeBinaryArray:
     """Bytes of any layout as a plain array."""
     if pa.types.is_dictionary(raw.type):
         raw = raw.dictionary.take(raw.indices)

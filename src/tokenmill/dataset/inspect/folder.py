@@ -135,9 +135,10 @@ def _named(tokenizer: str | Encoding, pattern: str | None, eot_token: str | None
 
 def _by_eot(dataset: Dataset) -> Dataset:
     """The dataset with documents separated by EOT ids, if the format must be unpacked to find their
-    ends. EOT ids are faster: the manifest guarantees them, and its marks lead close to a
-    document."""
-    if dataset.format.traits.is_raw or dataset.eot not in ("append", "prepend"):
+    ends. EOT ids are faster, and its marks lead close to a document, but only a run places one in
+    each document: converted documents may be cut, empty, or hold EOT ids."""
+    is_converted = dataset.manifest is not None and dataset.manifest.converted_from is not None
+    if dataset.format.traits.is_raw or is_converted or dataset.eot not in ("append", "prepend"):
         return dataset
     streams = {
         split: Stream(split, stream.shards, False, dataset.eot, dataset.eot_id)

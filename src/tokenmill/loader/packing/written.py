@@ -135,7 +135,7 @@ def _require_whole(dataset: OpenedDataset) -> None:
         encoding=encoding["name"],
         has_boundaries=False,
     )
-    tokens = DatasetTokens(source, source.manifest, layout, "")
+    tokens = DatasetTokens(source, source.manifest, layout, "", may_cut=True)
     segments = (tokens.segments(split) for split in source.streams)
     checks: list[Callable[[], object]] = list(tokens.checks())
     checks += [functools.partial(tokens.scan, one) for one in itertools.chain(*segments)]
