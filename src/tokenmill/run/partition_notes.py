@@ -22,18 +22,21 @@ _SHOWN_RANGES = 5
 def note(workspace: Workspace, partition: Partition, encoding: EncodingId) -> None:
     fresh = {"num_partitions": partition.count, "vocabulary": encoding.source}
     if noted(workspace) != fresh:
-        data = json.dumps(fresh).encode()
-        files.write_file(os.path.join(workspace.folder, "partitions.json"), data)
+        files.write_file(_path(workspace), json.dumps(fresh).encode())
 
 
 def noted(workspace: Workspace) -> dict[str, Any]:
     try:
-        found = json.loads(files.read_file(os.path.join(workspace.folder, "partitions.json")))
+        found = json.loads(files.read_file(_path(workspace)))
         source, count = found["vocabulary"], found["num_partitions"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     is_known = isinstance(source, str | None) and isinstance(count, int) and count > 0
     return {"num_partitions": count, "vocabulary": source} if is_known else {}
+
+
+def _path(workspace: Workspace) -> str:
+    return os.path.join(os.path.dirname(workspace.plan_path), "partitions.json")
 
 
 def incomplete(
