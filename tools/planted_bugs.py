@@ -28,6 +28,8 @@ PARTITIONS = "tests/test_partition.py"
 PUSH = "tests/dataset/test_push.py"
 DOWNLOADS = "tests/corpus/download/test_downloads.py"
 OVERWRITE = "tests/faults/test_overwrite.py"
+PUBLICATION_S3 = "tests/dataset/test_publication_s3.py"
+PART_SUMS = "tests/encode/test_part_sums.py"
 CHECKPOINTS = "tests/encode/test_checkpoint.py tests/assemble/test_resume.py"
 XET = "tests/corpus/test_xet.py"
 LOADER = "tests/loader/test_loader.py"
@@ -36,10 +38,10 @@ SHARD_WRITING = "tests/runners/test_shard_writing.py"
 SHARD_TASKS = f"tests/assemble/test_shard_tasks.py {SHARD_WRITING}"
 
 MOVE = "        _move_files(staged, out, manifest)\n"
-WITHDRAW = "            _withdraw_manifest(out, staged)\n"
+WITHDRAW = "            disk.remove_for_good(manifest_path)\n"
 WRITE = (
     "        if not is_in_place:\n            _require_plan(out, plan)\n"
-    "            _write_manifest(out, staged, data)\n"
+    "            files.write_file(os.path.join(out, MANIFEST_NAME), data)\n"
 )
 REMOVE = "        _require_plan(out, plan, is_in_place)\n        _remove_files(out, removed)\n"
 
@@ -243,9 +245,8 @@ BUGS = [
     Bug(
         "remove the old dataset before the new one is there",
         "dataset/publication.py",
-        "    names, written = {file.name for file in manifest.files}, manifest.to_json()\n",
-        "    _remove_files(out, replaced or ())\n"
-        "    names, written = {file.name for file in manifest.files}, manifest.to_json()\n",
+        "    names = {file.name for file in manifest.files}\n",
+        "    _remove_files(out, replaced or ())\n    names = {file.name for file in manifest.files}\n",
         OVERWRITE,
     ),
     Bug(
@@ -254,6 +255,48 @@ BUGS = [
         "    with store_of(out).lock(lock_path(out)):\n        _complete(out)\n",
         "    pass\n",
         OVERWRITE,
+    ),
+    Bug(
+        "take the old shard of a name and size for the new one",
+        "dataset/publication.py",
+        "sha256_at(path, 0, file.num_bytes, len(pieces) > 1) == pieces",
+        "True",
+        f"{OVERWRITE} -k staged_shard",
+    ),
+    Bug(
+        "let a run in a bucket publish that another has taken over",
+        "dataset/bucket_runs.py",
+        "    if seen.run != run:\n        raise taken_over(out)\n    pointed",
+        "    pointed",
+        f"{PUBLICATION_S3} -k late_run",
+    ),
+    Bug(
+        "replace an object whose content is another",
+        "storage/objects/client.py",
+        "        if version is None or self.content(url) != old:\n",
+        "        if version is None:\n",
+        "tests/storage/test_contract.py -k swap",
+    ),
+    Bug(
+        "replace an object that changed meanwhile",
+        "storage/objects/s3.py",
+        """, IfMatch=f'"{version}"')""",
+        ")",
+        "tests/storage/test_objects.py -k swap",
+    ),
+    Bug(
+        "take a part's bytes as they come",
+        "encode/part_sums.py",
+        "                if sum_of(block) != wanted:\n",
+        "                if False:\n",
+        PART_SUMS,
+    ),
+    Bug(
+        "take a bucket's tokens as they come",
+        "encode/part.py",
+        "        require_sum(of_tokens, *tokens)\n",
+        "        pass\n",
+        PART_SUMS,
     ),
     Bug(
         "compare inputs with what is replaced by their names alone",
@@ -441,8 +484,8 @@ BUGS = [
     Bug(
         "rule out a row group by the nulls in a struct's fields",
         "corpus/readers/row_groups.py",
-        "if column.path == field.path and not column.max_repetition_level:",
-        "if not column.max_repetition_level:",
+        "if paths == [field.path] and not pa.types.is_nested(field.type):",
+        "if paths:",
         "tests/where/test_where.py",
     ),
     Bug(
@@ -927,7 +970,7 @@ BUGS = [
     Bug(
         "take a plan for other tokens than it was made for",
         "loader/packing/pack.py",
-        "if known is None or known.content != content_of(dataset, own):",
+        "if known is None or other:",
         "if known is None:",
         "tests/loader/packing/test_packing.py -k refused",
     ),
