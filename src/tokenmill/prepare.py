@@ -42,7 +42,7 @@ from tokenmill.run.context import (
     require_slices,
 )
 from tokenmill.run.early_slices import EarlySlices
-from tokenmill.run.request import PrepareRequest
+from tokenmill.run.request import PrepareRequest, request_of
 from tokenmill.run.slice_queue import SliceQueue, encode_and_assemble
 from tokenmill.run.timings import require_own_timings, timed
 from tokenmill.run.watch import RunWatch
@@ -93,7 +93,7 @@ def _attempt_with(context: RunContext, opened: contextlib.ExitStack) -> Manifest
         begun.require_cached(remote)
         found = all_inputs(config, remote)
         if begun.revisions and config.overwrite:
-            request = PrepareRequest(context.identity, found.inputs)
+            request = request_of(context, found, remote)
             if not workspace.is_continued(request):  # a new run takes what is on the Hub now
                 remote = RemoteInputs(config, context.scratch, watch.notice)
                 opened.callback(remote.close)
@@ -111,7 +111,7 @@ def _attempt_with(context: RunContext, opened: contextlib.ExitStack) -> Manifest
             f"{counted(len(manifest.inputs), 'file')} that it was made from"
         )
         return manifest
-    request = PrepareRequest(context.identity, found.inputs)
+    request = request_of(context, found, remote)
     require_own_timings(config, request)
 
     def rehearse() -> None:

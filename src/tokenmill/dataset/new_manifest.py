@@ -68,6 +68,7 @@ def make_manifest(
         split_rule="none" if identity["options"]["val"] == "none" else output.split_rule,
         revisions=dict(plan.revisions),
         sources=source_totals(plan, records, output.split_rule == "documents"),
+        content=records.content,
     )
     said = (*notes, *notes_on_sources(manifest.sources), *notes_of(manifest))
     return replace(manifest, notes=said)
