@@ -181,6 +181,37 @@ def test_finished_dataset_when_its_edited_input_cannot_be_read_then_a_conflict(t
     assert f"input changed: {path}: " in said
 
 
+def test_finished_dataset_in_a_bucket_when_a_local_input_is_edited_then_a_conflict(tmp_path):
+    rows, path = rows_of(1), tmp_path / "corpus.jsonl"
+    path.write_bytes(as_jsonl(rows))
+    out = f"memory://{tmp_path.name}/out"
+    tokenmill.prepare(path, out, runner="inline", val="none")
+    os.utime(path)
+    tokenmill.prepare(path, out, runner="inline", val="none")
+    edit(path, as_jsonl(edited(rows)))
+    with pytest.raises(tokenmill.ConflictError, match="same size, different content"):
+        tokenmill.prepare(path, out, runner="inline", val="none")
+
+
+def test_run_when_an_input_is_edited_after_it_was_read_then_it_does_not_finish(tmp_path):
+    rows, path, out = rows_of(1), tmp_path / "corpus.jsonl", tmp_path / "out"
+    path.write_bytes(as_jsonl(rows))
+
+    class EditAtTheEnd(SilentWatch):
+        num_records = 0
+
+        def recorded(self, record: object, *rest: object) -> None:
+            self.num_records += 1
+            if self.num_records == num_slices:
+                edit(path, as_jsonl(edited(rows)))
+
+    tokenmill.prepare(path, tmp_path / "before", num_proc=1, val="none", **SMALL_SLICES)
+    num_slices = len(content(tmp_path / "before")) // 16
+    with pytest.raises(tokenmill.ConflictError, match="changed during the run"):
+        run(config_of(path, out, {}), InlineRunner(), EditAtTheEnd())
+    assert not (out / "tokenmill.json").exists()
+
+
 def test_verify_when_an_input_was_edited_then_it_is_not_unchanged(tmp_path):
     rows, path, out = rows_of(1), tmp_path / "corpus.jsonl", tmp_path / "out"
     path.write_bytes(as_jsonl(rows))

@@ -24,6 +24,7 @@ from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import FoundInputs
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.standard_input import kept_standard_input
+from tokenmill.corpus.unchanged import require_unmodified
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.pinned_revisions import begun_in, is_surely_made_from
 from tokenmill.dataset.workspace import Workspace
@@ -153,6 +154,7 @@ def _made_dataset(
             context.watch.notice(warning)
         assembly = assembly_of(config, context.encoding, plan, workspace.work_of(plan.plan_id))
         records = _encode(context, plan, found, remote, assembly)
+        require_unmodified(plan.inputs)
         remote.keep_revisions()
         return completed(config, plan, records, assembly)
 
