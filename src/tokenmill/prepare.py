@@ -24,6 +24,7 @@ from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import FoundInputs
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.standard_input import kept_standard_input
+from tokenmill.corpus.unchanged import require_unmodified
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.pinned_revisions import begun_in, is_surely_made_from
 from tokenmill.dataset.workspace import Workspace
@@ -42,7 +43,7 @@ from tokenmill.run.context import (
     require_slices,
 )
 from tokenmill.run.early_slices import EarlySlices
-from tokenmill.run.request import PrepareRequest
+from tokenmill.run.request import PrepareRequest, request_of
 from tokenmill.run.slice_queue import SliceQueue, encode_and_assemble
 from tokenmill.run.timings import require_own_timings, timed
 from tokenmill.run.watch import RunWatch
@@ -93,7 +94,7 @@ def _attempt_with(context: RunContext, opened: contextlib.ExitStack) -> Manifest
         begun.require_cached(remote)
         found = all_inputs(config, remote)
         if begun.revisions and config.overwrite:
-            request = PrepareRequest(context.identity, found.inputs)
+            request = request_of(context, found, remote)
             if not workspace.is_continued(request):  # a new run takes what is on the Hub now
                 remote = RemoteInputs(config, context.scratch, watch.notice)
                 opened.callback(remote.close)
@@ -111,7 +112,7 @@ def _attempt_with(context: RunContext, opened: contextlib.ExitStack) -> Manifest
             f"{counted(len(manifest.inputs), 'file')} that it was made from"
         )
         return manifest
-    request = PrepareRequest(context.identity, found.inputs)
+    request = request_of(context, found, remote)
     require_own_timings(config, request)
 
     def rehearse() -> None:
@@ -153,6 +154,7 @@ def _made_dataset(
             context.watch.notice(warning)
         assembly = assembly_of(config, context.encoding, plan, workspace.work_of(plan.plan_id))
         records = _encode(context, plan, found, remote, assembly)
+        require_unmodified(plan.inputs)
         remote.keep_revisions()
         return completed(config, plan, records, assembly)
 

@@ -40,7 +40,8 @@ def random_record(rng: random.Random, index: int) -> PartRecord:
     digests = (rng.randbytes(16).hex(), rng.randbytes(16).hex() if sizes[1] else "")
     bad = (Quarantined("a.txt", "row 7", "torn"),) if rng.random() < 0.25 else ()
     counts = Counts(*(rng.randrange(1 << 30) for _ in Counts.__slots__))
-    return PartRecord(index, PLAN, sizes, digests, (PartChunk(tokens, documents),), counts, bad)
+    chunks, content = (PartChunk(tokens, documents),), rng.choice(["", rng.randbytes(8).hex()])
+    return PartRecord(index, PLAN, sizes, digests, chunks, counts, bad, content=content)
 
 
 def write_file(work: str, index: int) -> None:

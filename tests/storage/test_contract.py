@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 import uuid
 
 import pytest
@@ -213,6 +214,14 @@ def test_sizes_when_of_many_then_in_order_and_none_where_there_is_none(folder):
     put(folder, "a", "long", "sub/b")
     paths = [f"{folder}/{name}" for name in ("long", "gone", "a", "sub/b")]
     assert files.sizes(paths) == [4, None, 1, 5] and files.sizes([]) == []
+
+
+def test_modified_when_written_then_about_now_and_not_later(folder):
+    before = time.time_ns()
+    put(folder, "a")
+    a_minute, a_second = 60 * 10**9, 10**9  # buckets say whole seconds
+    found = files.modified_ns(f"{folder}/a")
+    assert before - a_minute < found < time.time_ns() + a_second
 
 
 def test_names_when_in_subfolders_then_one_below_and_no_hidden_folder(folder):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from tokenmill.corpus.slices import SliceTable
 from tokenmill.corpus.spans import Slice
@@ -88,7 +89,9 @@ class TokenLimit:
                 self._measured = tokens + record.num_tokens, text_bytes + slice_.text_bytes
         needed = list(self._before_limit())
         if self.last is not None and self.last_index in self._ahead:
-            needed.append(self._ahead.pop(self.last_index))
+            # Nobody knows later where the slice was cut, so its content is that of all its rows.
+            whole, last = self._ahead[self._next], self._ahead.pop(self.last_index)
+            needed.append(replace(last, content=whole.content))
             self.is_complete = True
         self.is_complete |= self._next == len(self._slices)
         return needed

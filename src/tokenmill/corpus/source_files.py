@@ -21,12 +21,11 @@ from dataclasses import replace
 from tokenmill.corpus.readers import BYTE_KINDS, KINDS, kind_of, kinds
 from tokenmill.corpus.readers.naming import conversion_hint, ending, kind_named, may_be_text
 from tokenmill.corpus.skipped import Skipped, shown_endings
-from tokenmill.corpus.spans import TAG, Input
+from tokenmill.corpus.spans import EDGE_BYTES, TAG, Input
 from tokenmill.corpus.standard_input import STDIN, kept_file, unkept
 from tokenmill.errors import ConfigError, InputError, unknown_name
 from tokenmill.storage import listing, objects
 
-_EDGE_BYTES = 64 << 10
 # An output folder may be inside its own source folder.
 OUR_FILES = ("tokenmill.json", "tokenmill-quarantine.jsonl")
 # Files that `datasets` writes beside its data.
@@ -309,9 +308,9 @@ def _input(path: str, input_format: str | None) -> Input:
         if not os.path.isfile(path):
             raise InputError(f"{path} is not a regular file")
         with open(path, "rb") as file:
-            edges = hashlib.sha256(file.read(_EDGE_BYTES))
-            file.seek(max(0, found.st_size - _EDGE_BYTES))
-            edges.update(file.read(_EDGE_BYTES))
+            edges = hashlib.sha256(file.read(EDGE_BYTES))
+            file.seek(max(0, found.st_size - EDGE_BYTES))
+            edges.update(file.read(EDGE_BYTES))
     except OSError as error:
         raise listing.unreadable(path, error) from error
     return Input(path, kind, compression, found.st_size, found.st_mtime_ns, edges.hexdigest())

@@ -14,6 +14,7 @@ from typing import Any
 
 HUB_SCHEME = "hf://"  # of sources on the Hugging Face Hub
 TAG = "tag:"  # begins the digest of an object
+EDGE_BYTES = 64 << 10  # of each end of a local file, which its digest covers
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Input:
     compression: str | None  # of the file as a whole (not parquet and arrow): gzip, zstd, ...
     num_bytes: int
     mtime_ns: int  # 0: unknown, as for a remote file, whose digest covers all bytes
-    # sha256 of the first and last 64 KiB; for a remote file, of all bytes; for an object, its
+    # sha256 of the first and last EDGE_BYTES; for a remote file, of all bytes; for an object, its
     # store's tag ("tag:...").
     digest: str
     origin: str | None = None  # its source, if that differs from `path`
@@ -49,6 +50,11 @@ class Input:
     def has_tag(self) -> bool:
         """Whether its store gave it a tag, which changes with the content."""
         return self.digest.startswith(TAG)
+
+    @property
+    def has_unknown_middle(self) -> bool:
+        """Whether `digest` covers the ends of the file alone. Other digests name their hash."""
+        return self.num_bytes > 2 * EDGE_BYTES and ":" not in self.digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,14 @@ def require_unchanged(source: Input) -> None:
         )
 
 
+def require_unmodified(sources: Iterable[Input]) -> None:
+    """Raise ConflictError if a local file was modified after it was read, during the run: later,
+    nobody could tell, because the dataset is newer. A file that is gone was read before."""
+    for source in sources:
+        if source.mtime_ns and os.path.exists(source.path):
+            require_unchanged(source)
+
+
 @contextlib.contextmanager
 def unchanged_objects(sources: Iterable[Input]) -> Iterator[None]:
     """Raise ConflictError at the end if an object is not the planned one.

@@ -159,6 +159,9 @@ class ConvertRequest:
         is_same = manifest.converted_from == self.converted_from
         return [] if is_same else [f"it was made from a dataset other than {self.source}"]
 
+    def changes_in_content(self, manifest: Manifest) -> list[str]:
+        return []  # `converted_from` has the hash of the source's content
+
     def _to_plain(self) -> dict[str, Any]:
         return {"identity": self.identity, "converted_from": self.converted_from}
 

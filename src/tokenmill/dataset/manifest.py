@@ -94,6 +94,9 @@ class Manifest:
     # The commits that branches and tags of the Hub stood for, by OWNER/NAME@REVISION.
     revisions: dict[str, str] = field(default_factory=dict)
     sources: dict[str, SourceTotals] = field(default_factory=dict)  # by name, if they have names
+    # A hash of the rows of each slice, CONTENT_DIGITS each, if it has local inputs whose digest
+    # does not cover all bytes; "" if no slice has any (modified_inputs.py).
+    content: str = ""
 
     def __repr__(self) -> str:
         """One line for a prompt or a notebook: the full manifest may hold millions of numbers."""
@@ -134,7 +137,7 @@ class Manifest:
         plain["slice_documents"] = {name: list(n) for name, n in self.slice_documents.items()}
         plain["inputs"] = [source.to_plain() for source in self.inputs]
         plain["sources"] = {name: totals.to_plain() for name, totals in self.sources.items()}
-        for name in ("notes", "revisions", "sources"):
+        for name in ("notes", "revisions", "sources", "content"):
             if not plain[name]:
                 del plain[name]  # keeps the sha256 that older conversions recorded
         return {"tokenmill_manifest": MANIFEST_VERSION, **plain}
@@ -214,6 +217,7 @@ class Manifest:
             _split_rule(plain.get("split_rule", split_rule_of(identity["options"]))),
             {_string(name): _string(c) for name, c in plain.get("revisions", {}).items()},
             _sources(plain.get("sources", {}), identity["options"]),
+            _string(plain.get("content", "")),
         )
 
 

@@ -71,6 +71,7 @@ def make_manifest(
         else output.split_rule,
         revisions=dict(plan.revisions),
         sources=source_totals(plan, records, is_by_document),
+        content=records.content,
     )
     said = (*notes, *notes_on_sources(manifest.sources), *notes_of(manifest))
     return replace(manifest, notes=said)

@@ -66,6 +66,9 @@ class Request(Protocol[P]):
     def changes_from(self, manifest: Manifest) -> list[str]:
         """The differences from a finished dataset's request, besides the identity."""
 
+    def changes_in_content(self, manifest: Manifest) -> list[str]:
+        """The same, where inputs have to be read again to find them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
@@ -134,7 +137,8 @@ class Workspace:
         manifest = self.finished_dataset()
         if manifest is None:
             return None
-        if changes := changes_between(request, manifest):
+        changes = changes_between(request, manifest) or request.changes_in_content(manifest)
+        if changes:
             raise _conflict(
                 f"{self.out} holds a finished dataset that was made differently", changes
             )

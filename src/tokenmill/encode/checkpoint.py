@@ -3,7 +3,7 @@
     records/ledger.bin          the records up to some moment: head, kinds, rows, sha256
     records/00000042.json       a later record, or one that does not fit into a row
 
-A million record files take 25 s to read; their rows, 153 MB, a fraction of a second. The driver
+A million record files take 25 s to read; their rows, 161 MB, a fraction of a second. The driver
 saves its ledger whenever it has grown by an eighth. So all checkpoints of a run together write nine
 times its ledger, and a resumed run reads at most a ninth of the records from files. A run of fewer
 than MIN_RECORDS slices has no checkpoint.
@@ -23,7 +23,7 @@ from tokenmill.storage import files
 
 MIN_RECORDS = 4096  # that a checkpoint adds to the previous one
 _NAME = "ledger.bin"
-_VERSION = b"tokenmill ledger 2 "  # raised by any change of the row format
+_VERSION = b"tokenmill ledger 3 "  # raised by any change of the row format
 _HEAD = _VERSION + b"%s\n"  # the plan's id
 _DIGEST_BYTES = 32
 _REMOVED_AT_ONCE = 4096

@@ -1,4 +1,4 @@
-"""The ledger: all records of a run in 153 bytes each, where objects take 900.
+"""The ledger: all records of a run in 161 bytes each, where objects take 900.
 
 The driver needs every record until the end, for the manifest, and a run may have a million. The few
 records with quarantined rows, several chunks, an early end or a part with another index stay
@@ -10,11 +10,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 
-from tokenmill.encode.record import Counts, PartChunk, PartRecord, Quarantined
+from tokenmill.encode.record import CONTENT_DIGITS, Counts, PartChunk, PartRecord, Quarantined
 
 _NUM_COUNTS = len(Counts.__slots__)
-# Checksums, sizes, the chunk's tokens and documents (train, val each), the counts.
-_ROW = struct.Struct(f"<16s16s6q{_NUM_COUNTS}q")
+# Checksums, sizes, the chunk's tokens and documents (train, val each), the counts, the content.
+_ROW = struct.Struct(f"<16s16s6q{_NUM_COUNTS}q8s")
 ROW_BYTES = _ROW.size
 _EXTENT = struct.Struct("<32x6q")
 _NO_ROW = bytes(_ROW.size)
@@ -64,6 +64,7 @@ class Ledger(Mapping[int, PartRecord]):
             *(c.num_rows, c.num_written, c.num_empty, c.num_null),
             *(c.num_quarantined, c.num_replaced, c.text_bytes, c.num_filtered),
             c.num_duplicates,
+            bytes.fromhex(record.content),
         )
 
     def discard(self, index: int) -> None:
@@ -117,7 +118,7 @@ class Ledger(Mapping[int, PartRecord]):
         if self._counts is None:
             totals = [0] * _NUM_COUNTS
             for row in _ROW.iter_unpack(self._rows):
-                totals = [total + number for total, number in zip(totals, row[8:], strict=True)]
+                totals = [total + number for total, number in zip(totals, row[8:-1], strict=True)]
             self._counts = sum((record.counts for record in self._odd.values()), Counts(*totals))
         return self._counts
 
@@ -141,6 +142,15 @@ class Ledger(Mapping[int, PartRecord]):
         for index, record in self._odd.items():
             found[index] = sum(chunk.num_documents[split] for chunk in record.chunks)
         return [number for number, kind in zip(found, self._kinds, strict=True) if kind != _ABSENT]
+
+    @property
+    def content(self) -> str:
+        """CONTENT_DIGITS for each slice, in plan order: zeros if it has none; "" if none has."""
+        found = [row[-1].hex() for row in _ROW.iter_unpack(self._rows)]
+        for index, record in self._odd.items():
+            found[index] = record.content or "0" * CONTENT_DIGITS
+        content = "".join(found[index] for index in self)
+        return content if content.strip("0") else ""
 
     @property
     def quarantined(self) -> Iterator[Quarantined]:
@@ -167,7 +177,8 @@ class Ledger(Mapping[int, PartRecord]):
             row[2:4],
             (checksums[0], checksums[1]),
             (PartChunk(row[4:6], row[6:8]),),
-            Counts(*row[8:]),
+            Counts(*row[8:-1]),
+            content=row[-1].hex() if any(row[-1]) else "",
         )
 
     def extent(self, index: int) -> tuple[tuple[int, int], tuple[PartChunk, ...]]:
@@ -197,6 +208,7 @@ class Ledger(Mapping[int, PartRecord]):
             and not record.last_place
             and not any(record.kept_bytes)
             and record.part_index is None
+            and len(record.content) in (0, CONTENT_DIGITS)
             and all(len(digest) in (0, 32) for digest in record.checksum)
             and self.plan_id in ("", record.plan_id)
         )

@@ -23,6 +23,7 @@ from tokenmill.corpus.prefetch import batches_of
 from tokenmill.corpus.readers import Reader, TextBatch
 from tokenmill.corpus.spans import Slice, Span
 from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
+from tokenmill.encode.content import SliceContent
 from tokenmill.encode.documents import data_of, document_bytes, held_out, specials_per_document
 from tokenmill.encode.early import saved_early
 from tokenmill.encode.job import NO_CAUTION, Caution, Job, Report, Step
@@ -81,8 +82,14 @@ def _encode(job: Job, slice_: Slice, report: Report | None, caution: Caution) ->
                 work.encode_span(number, span)
             work.encode_held()
         quarantined = tuple(work.quarantined)
-        last_place, is_early = work.last_place, slice_.is_early
-        return writer.commit(job.plan_id, work.counts, quarantined, last_place, is_early)
+        return writer.commit(
+            job.plan_id,
+            work.counts,
+            quarantined,
+            content=work.content.digest,
+            last_place=work.last_place,
+            is_early=slice_.is_early,
+        )
     finally:
         writer.discard()
 
@@ -125,6 +132,7 @@ class _SliceWork:
         self._last = (0, 0, 0)  # rows, tokens, bytes encoded since the last step
         self.counts = Counts()
         self.quarantined: list[Quarantined] = []
+        self.content = SliceContent()
         self.last_place = ""  # of the last document, if a limit cut the slice short
         self._seen: SeenTexts | None = None
         self._failed: dict[bytes, str] = {}  # texts that cannot be encoded, by their hash
@@ -145,6 +153,8 @@ class _SliceWork:
         for batch in batches:
             self._report(Step(number, batch.first_row, batch.num_rows, *self._last))
             self._last = (0, 0, 0)
+            if span.input.has_unknown_middle:
+                self.content.add(number, batch)
             held = self._sifted(number, span, reader, batch)
             self._held.append(held)
             self._held_bytes += len(data_of(held.texts))

@@ -120,6 +120,8 @@ class PartWriter:
         plan_id: str,
         counts: Counts,
         quarantined: tuple[Quarantined, ...],
+        *,
+        content: str = "",
         last_place: str = "",
         is_early: bool = False,
     ) -> PartRecord:
@@ -147,6 +149,7 @@ class PartWriter:
             (_size(kept[0]), _size(kept[1])),
             (_digest(kept[0]), _digest(kept[1])),
             is_early=is_early,
+            content=content,
         )
         if not is_early:
             record.save(self._work)

@@ -80,7 +80,7 @@ def pruned(job: Job, slice_: Slice) -> PartRecord:
             num_duplicates=num_copies,
             text_bytes=-int(rows["num_bytes"][is_copy].sum()),
         )
-        return writer.commit(job.plan_id, counts, record.quarantined)
+        return writer.commit(job.plan_id, counts, record.quarantined, content=record.content)
     finally:
         writer.discard()
 

@@ -16,6 +16,7 @@ from tokenmill.storage.checked_json import checked_object, checksummed
 
 SPLITS = ("train", "val")
 PARTS_NAME, RECORDS_NAME = "parts", "records"  # in the work folder
+CONTENT_DIGITS = 16  # of a record's `content`, if it has one
 _NAME = re.compile(r"\d{8,}\.json")
 
 
@@ -93,6 +94,7 @@ class PartRecord:
     # Made from files that may not be complete (early.py), and not saved. Without chunks: that
     # failed, and there is no part.
     is_early: bool = False
+    content: str = ""  # the hash of the rows of local inputs (content.py)
 
     @staticmethod
     def failed_early(slice_index: int, plan_id: str) -> PartRecord:
@@ -127,6 +129,7 @@ class PartRecord:
             **({"last_place": self.last_place} if self.last_place else {}),
             **self._kept_to_plain(),
             **({"is_early": True} if self.is_early else {}),
+            **({"content": self.content} if self.content else {}),
         }
 
     def _kept_to_plain(self) -> dict[str, Any]:
@@ -151,6 +154,7 @@ class PartRecord:
             _pair(plain.get("kept_bytes", [0, 0])),
             _pair(plain.get("kept_checksum", ["", ""])),
             is_early=plain.get("is_early", False),
+            content=plain.get("content", ""),
         )
 
 

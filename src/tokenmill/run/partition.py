@@ -50,7 +50,7 @@ from tokenmill.run.context import (
     require_slices,
 )
 from tokenmill.run.partition_notes import note
-from tokenmill.run.request import PrepareRequest
+from tokenmill.run.request import request_of
 from tokenmill.run.slice_queue import SliceQueue, encoded
 from tokenmill.run.timings import require_own_timings, timed
 from tokenmill.run.watch import RunWatch
@@ -97,7 +97,7 @@ def encode_partition(
         begun.require_cached(remote)
         context = RunContext(config, encoding, runner, timed_watch, scratch)
         found = all_inputs(config, remote)
-        request = PrepareRequest(context.identity, found.inputs)
+        request = request_of(context, found, remote)
         require_own_timings(config, request)
         if (manifest := workspace.finished(request)) is not None:
             with contextlib.suppress(ConflictError):  # others may still be working

@@ -47,6 +47,10 @@ def sizes(paths: Sequence[str]) -> list[int | None]:
     return list(store_of(paths[0]).mapped(size, paths)) if paths else []
 
 
+def modified_ns(path: str) -> int:
+    return store_of(path).modified_ns(path)
+
+
 def exists(path: str) -> bool:
     return store_of(path).exists(path)
 

@@ -77,6 +77,9 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def modified_ns(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns
+
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 

@@ -76,6 +76,9 @@ class Store(Protocol):
     def size(self, path: str) -> int | None:
         """The size of a regular file; None if there is no such file."""
 
+    def modified_ns(self, path: str) -> int:
+        """When a file was last modified, by the clock of its store; 0 if that is unknown."""
+
     def exists(self, path: str) -> bool:
         """Whether a file has that name; on a disk, also a folder or anything else."""
 

@@ -23,7 +23,7 @@ from tokenmill.errors import ConfigError, InputError
 from tokenmill.storage.store import store_of
 
 _MOVED = "--source DIR: a folder that holds the inputs now"
-_CHANGED = (
+CHANGED = (
     "--source DIR: a folder that holds the inputs as they were; "
     "to make the dataset from what they are now: `tokenmill prepare` with --overwrite"
 )
@@ -196,10 +196,10 @@ def _changed(here: Input, entry: ManifestInput) -> _Lost:
     name = entry.path if here.path == entry.path else f"{here.path} (then {entry.path})"
     if here.num_bytes != entry.num_bytes:
         sizes = f"it has {here.num_bytes:,} bytes, and had {entry.num_bytes:,}"
-        return _Lost(f"{name} has changed since it was read: {sizes}", _CHANGED)
+        return _Lost(f"{name} has changed since it was read: {sizes}", CHANGED)
     if _digest(here, algorithm := _algorithm(entry.digest)):
         how = "it has another tag" if algorithm == "tag" else "the same size, but other bytes"
-        return _Lost(f"{name} has changed since it was read: {how}", _CHANGED)
+        return _Lost(f"{name} has changed since it was read: {how}", CHANGED)
     if algorithm == "tag":
         what = f"{here.path} cannot be compared with {entry.path}, known by its store's tag alone"
         return _Lost(what, f"--source {entry.path.rpartition('/')[0]}")

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
+from tokenmill.dataset.modified_inputs import ModifiedInputs
 from tokenmill.dataset.verify.checks import Failure, Findings
 from tokenmill.dataset.verify.comparison import Comparison
 from tokenmill.dataset.verify.document_index import DocumentIndex
 from tokenmill.dataset.verify.file_scan import OnProgress, size_of
-from tokenmill.dataset.verify.input_candidates import NotAtHand
+from tokenmill.dataset.verify.input_candidates import CHANGED, NotAtHand
 from tokenmill.dataset.verify.kept_check import KeptComparison
 from tokenmill.dataset.verify.reencoding import Reencoder, identity_of_tokenizer
 from tokenmill.dataset.verify.source_corpus import Corpus, corpus_of
@@ -53,7 +54,8 @@ def check_sources(
     assert manifest is not None, "foreign shards have no sources"
     try:
         corpus = corpus_of(dataset.files, manifest, asked.sources)
-        _check_inputs(manifest, corpus, findings)
+        again = _read_again(dataset, manifest, corpus, asked)
+        _check_inputs(manifest, corpus, again, findings)
         if not asked.is_to_encode:
             findings.skipped("sources", NOT_ASKED_FOR)
             return
@@ -112,14 +114,28 @@ def _compared(comparison: Comparison, asked: Asked) -> Comparison:
     return comparison
 
 
-def _check_inputs(manifest: Manifest, corpus: Corpus, findings: Findings) -> None:
+def _read_again(dataset: Dataset, manifest: Manifest, corpus: Corpus, asked: Asked) -> str:
+    """Read inputs again that were modified since; what to say of it. Raises NotAtHand if one has
+    changed."""
+    path = dataset.files.path_of(MANIFEST_NAME)
+    modified = ModifiedInputs.of(manifest, path, corpus.plan.inputs)
+    if not modified.inputs:
+        return ""
+    plan = corpus.uncut or corpus.plan
+    if changes := modified.changes(lambda: plan, corpus.config, asked.num_proc):
+        more = f", and {len(changes) - 1:,} more" if len(changes) > 1 else ""
+        raise NotAtHand(f"{changes[0]}{more}", CHANGED)
+    return f" ({modified}: read again)"
+
+
+def _check_inputs(manifest: Manifest, corpus: Corpus, again: str, findings: Findings) -> None:
     num_rows, said = corpus.num_rows, manifest.counts.num_rows
     if num_rows not in (None, said):
         message = f"accounts for {counted(said, 'row')}, but the inputs have {num_rows:,}"
         findings.failed("inputs", Failure(MANIFEST_NAME, message))
     count = len(corpus.plan.inputs)
     rows = f", {counted(num_rows, 'row')}" if num_rows is not None else ""
-    findings.passed("inputs", f"{counted(count, 'file')}, unchanged{rows}")
+    findings.passed("inputs", f"{counted(count, 'file')}, unchanged{again}{rows}")
 
 
 def _report(found: Comparison, manifest: Manifest, encoder: Reencoder, findings: Findings) -> None:

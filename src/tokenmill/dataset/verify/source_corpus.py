@@ -77,6 +77,7 @@ class Corpus:
     quarantined: Mapping[str, frozenset[str]]  # by input: the places of rows that were left out
     # The index under which the last slice was encoded, if --limit-tokens cut it short.
     last_index: int | None = None
+    uncut: Plan | None = None  # then also the plan before that
     firsts: FirstTexts | None = None  # with --dedup: which documents are the first of equal ones
 
     @functools.cached_property
@@ -95,7 +96,7 @@ class Corpus:
             return self
         cut = chain(slices[:last], [self._shortened(slices[last], num_documents[last])])
         plan = replace(self.plan, slices=SliceTable.of(self.plan.inputs, cut), saved_id="")
-        return replace(self, plan=plan, last_index=len(slices))
+        return replace(self, plan=plan, last_index=len(slices), uncut=self.plan)
 
     def _shortened(self, slice_: Slice, num_documents: int) -> Slice:
         """The slice up to its document number `num_documents`."""

@@ -41,6 +41,7 @@ class ObjectInfo:
     num_bytes: int
     tag: str
     sha256: str | None = None
+    modified_ns: int = 0  # 0: unknown
 
 
 class ObjectClient:
@@ -235,4 +236,15 @@ def _info(found: dict[str, Any]) -> ObjectInfo:
     if isinstance(tag, datetime.datetime):  # memory:// has two forms of it
         tag = tag.timestamp()
     sha256 = (found.get("metadata") or {}).get(SHA256_NAME)
-    return ObjectInfo(int(found["size"]), str(tag).strip('"'), sha256)
+    return ObjectInfo(int(found["size"]), str(tag).strip('"'), sha256, modified_ns_of(found))
+
+
+def modified_ns_of(found: dict[str, Any]) -> int:
+    """When an object was last modified, by what its store says about it; 0: unknown."""
+    for name in ("LastModified", "last_modified", "updated", "mtime", "created"):
+        if isinstance(found.get(name), str):
+            with contextlib.suppress(ValueError):
+                found = {**found, name: datetime.datetime.fromisoformat(found[name])}
+        if isinstance(found.get(name), datetime.datetime):
+            return int(found[name].timestamp()) * 10**9
+    return 0

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.errors import OutputError, TokenmillError
-from tokenmill.storage.objects.client import ObjectClient, ObjectInfo, file_sha256
+from tokenmill.storage.objects.client import ObjectClient, ObjectInfo, file_sha256, modified_ns_of
 from tokenmill.storage.retry import Contact, Notice
 
 MULTIPART_BYTES = 64 << 20  # objects of at least this size are uploaded in parts
@@ -216,4 +216,5 @@ class S3Client(ObjectClient):
 
 def _info(found: dict[str, Any]) -> ObjectInfo:
     tag = str(found.get("ETag", "")).strip('"')
-    return ObjectInfo(int(found["ContentLength"]), tag, found.get("Metadata", {}).get(SHA256_NAME))
+    sha256 = found.get("Metadata", {}).get(SHA256_NAME)
+    return ObjectInfo(int(found["ContentLength"]), tag, sha256, modified_ns_of(found))

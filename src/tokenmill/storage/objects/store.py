@@ -66,6 +66,10 @@ class ObjectStore:
         info = _look(path)
         return None if info is None else info.num_bytes
 
+    def modified_ns(self, path: str) -> int:
+        info = _look(path)
+        return 0 if info is None else info.modified_ns
+
     def exists(self, path: str) -> bool:
         return _look(path) is not None
 

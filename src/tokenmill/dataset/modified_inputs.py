@@ -1,0 +1,98 @@
+"""Inputs that were modified after a dataset was made from them: their rows are compared with the
+hashes in the manifest.
+
+The size and the ends of every input are compared anyway. A manifest has no time in it, so that the
+same dataset has the same manifest everywhere; but the manifest's file has one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from tokenmill.config import Config
+from tokenmill.corpus.plan import Plan
+from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.spans import Input, Slice
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.encode.content import content_of
+from tokenmill.encode.record import CONTENT_DIGITS
+from tokenmill.errors import ConfigError, InputError
+from tokenmill.runners.threads import in_threads
+from tokenmill.storage import files
+from tokenmill.wording.name_list import name_list
+from tokenmill.wording.plural import counted
+from tokenmill.wording.quantities import shown_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ModifiedInputs:
+    """Inputs that are newer than a dataset, and whose digest does not show that they are the
+    same."""
+
+    inputs: tuple[Input, ...]
+    manifest: Manifest
+
+    @staticmethod
+    def of(manifest: Manifest, path: str, inputs: Iterable[Input]) -> ModifiedInputs:
+        """`path` is that of the manifest."""
+        made_ns = files.modified_ns(path)
+        found = (one for one in inputs if one.has_unknown_middle and one.mtime_ns >= made_ns)
+        return ModifiedInputs(tuple(found), manifest)
+
+    def __str__(self) -> str:
+        num_bytes = shown_bytes(sum(one.num_bytes for one in self.inputs))
+        return (
+            f"{counted(len(self.inputs), 'input')} modified after the dataset was made, {num_bytes}"
+        )
+
+    def changes(
+        self,
+        make_plan: Callable[[], Plan],
+        config: Config,
+        num_threads: int,
+        between_slices: Callable[[], None] = lambda: None,
+    ) -> list[str]:
+        """Read the slices of these inputs again: how they differ from what the dataset was made
+        from, one readable line each. `make_plan` makes the plan of all inputs."""
+        try:
+            plan = make_plan()
+            changed = self._changed(plan, config, num_threads, between_slices)
+        except (InputError, ConfigError) as error:  # of a file that could be read then
+            return [f"input changed: {error.message}"]
+        return [
+            f"input changed: {'one of ' * (len(names) > 1)}{name_list(names)}: "
+            "same size, different content"
+            for names in changed
+        ]
+
+    def _changed(
+        self, plan: Plan, config: Config, num_threads: int, between_slices: Callable[[], None]
+    ) -> Collection[tuple[str, ...]]:
+        """Groups of inputs, by label, of each of which at least one has changed."""
+        num_slices = max(map(len, self.manifest.slice_documents.values()), default=0)
+        if config.limit_tokens is None and len(plan.slices) != num_slices:
+            return [tuple(one.label for one in self.inputs)]
+        modified = set(self.inputs)
+        slices = (
+            slice_
+            for slice_ in plan.slices[:num_slices]
+            if any(span.input in modified for span in slice_.spans)
+        )
+        types, owns = plan.kept_types, config.by_source()
+        options = {name: ReadOptions.of(own, types) for name, own in owns.items()}
+        is_same = functools.partial(self._is_same, options_of=lambda one: options[one.source])
+        changed: dict[tuple[str, ...], None] = {}
+        for slice_, same in in_threads(is_same, slices, num_threads):
+            between_slices()
+            if not same:
+                own = (one.label for one in slice_.inputs_read if one in modified)
+                changed[tuple(own)] = None
+        return changed
+
+    def _is_same(
+        self, slice_: Slice, options_of: Callable[[Input], ReadOptions]
+    ) -> tuple[Slice, bool]:
+        at = slice_.index * CONTENT_DIGITS
+        return slice_, content_of(slice_, options_of) == self.manifest.content[at:][:CONTENT_DIGITS]
