@@ -23,7 +23,7 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 HOME = PROJECT["project"]["urls"]["Repository"]
 # What is imported only where an extra, or Ray's or a store's own user, has brought it.
 # huggingface_hub brings hf_xet, if it can
-OPTIONAL = {"sentencepiece", "ray", "fsspec", "gcsfs", "hf_xet", "datasets", "torch"}
+OPTIONAL = {"azure", "sentencepiece", "ray", "fsspec", "gcsfs", "hf_xet", "datasets", "torch"}
 
 
 def built(folder: Path, target: Path) -> None:

@@ -246,7 +246,8 @@ BUGS = [
         "remove the old dataset before the new one is there",
         "dataset/publication.py",
         "    names = {file.name for file in manifest.files}\n",
-        "    _remove_files(out, replaced or ())\n    names = {file.name for file in manifest.files}\n",
+        "    _remove_files(out, replaced or ())\n"
+        "    names = {file.name for file in manifest.files}\n",
         OVERWRITE,
     ),
     Bug(
