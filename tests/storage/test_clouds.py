@@ -241,15 +241,15 @@ def test_upload_when_the_answer_has_another_size_then_it_is_repeated(
     assert len(answers) == 3 and objects.read(f"{url}/a") == data
 
 
-def test_requests_when_the_budget_is_used_up_then_network_error_soon(url, cloud, monkeypatch):
+def test_requests_when_the_budget_is_used_up_then_network_error(url, cloud, monkeypatch):
     """Neither client repeats anything by a rule of its own."""
     objects.write(f"{url}/a", b"x")
-    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.5)
-    with cloud.failing(Faults(kinds=("slow down", "cut before"))):
-        began = time.monotonic()
-        with pytest.raises(NetworkError, match="cannot read"):
-            objects.read_range(f"{url}/a", 0, 1)
-        assert time.monotonic() - began < 5
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.0)
+    cloud.requests.clear()
+    faults = Faults(kinds=("slow down", "cut before"))
+    with cloud.failing(faults), pytest.raises(NetworkError, match="cannot read"):
+        objects.read_range(f"{url}/a", 0, 1)
+    assert len(cloud.requests) <= 2  # aiohttp itself asks again where an idle connection was cut
 
 
 def test_write_when_it_is_forbidden_then_permission_error(cloud):
