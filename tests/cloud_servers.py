@@ -1,7 +1,7 @@
 """Google's and Azure's stores on loopback, behind the proxy of s3_server.py that fails requests.
 
 gcp-storage-emulator (PyPI, requirements/dev.in) stands for Google. Azurite (npm) stands for Azure:
-AZURITE names its script, NODE_MODULES/azurite/dist/src/blob/main.js.
+`make azurite` installs it, which `make test-cluster` does by itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import json
 import logging
-import os
 import socket
 import subprocess
 import threading
@@ -21,12 +20,14 @@ import urllib.parse
 import uuid
 from email.utils import formatdate
 from http.server import HTTPServer
+from pathlib import Path
 
 import pytest
 
 from s3_server import S3Server
 
 Answer = tuple[int, list[tuple[str, str]], bytes]
+AZURITE = Path(__file__).parent.parent / ".azurite/node_modules/azurite/dist/src/blob/main.js"
 DENIED = "denied"  # the bucket that nobody may write to
 
 
@@ -34,9 +35,10 @@ class GoogleServer(S3Server):
     scheme = "gs"
 
     def _start_backend(self) -> tuple[str, int]:
-        pytest.importorskip("gcsfs")
-        server = pytest.importorskip("gcp_storage_emulator.server")
-        storage = pytest.importorskip("gcp_storage_emulator.storage").Storage(use_memory_fs=True)
+        from gcp_storage_emulator import server
+        from gcp_storage_emulator.storage import Storage
+
+        storage = Storage(use_memory_fs=True)
         logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
         self._creating = threading.Lock()
 
@@ -97,14 +99,18 @@ class AzureServer(S3Server):
     key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
     def _start_backend(self) -> tuple[str, int]:
-        script = os.environ.get("AZURITE")
-        if not script:
-            pytest.skip("AZURITE does not name Azurite's script (npm install azurite)")
-        pytest.importorskip("adlfs")
+        if not AZURITE.exists():
+            pytest.skip("Azurite is not installed: make azurite (needs npm)")
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = free.getsockname()
-        command = ["node", script, "--inMemoryPersistence", "--skipApiVersionCheck", "--silent"]
-        command += ["--disableTelemetry", "--blobPort", str(address[1])]
+        command = [
+            "node",
+            str(AZURITE),
+            "--inMemoryPersistence",
+            "--skipApiVersionCheck",
+            "--silent",
+        ]
+        command += ["--silent", "--disableTelemetry", "--blobPort", str(address[1])]
         self._azurite = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         for _ in range(100):
             try:

@@ -26,6 +26,7 @@ RULES = (
     (r"tokenmill \d+\.\d+\.\d+", "tokenmill VERSION"),
     (r"\d+(\.\d+)? (s|ms)\b|(?<=in )\d+:\d\d", "TIME"),
     (r"(, )?\d+(\.\d+)? [kMG]?B/s of text", ""),
+    (r"; \d+(\.\d+)? [kMG]?B of it(?= in)", ""),  # what a resumed run still had to do
     (r"\b[0-9a-f]{16}\b", "RUN"),  # the folder of a dataset in a bucket
     (r"data \d+\.\d+%", "data SHARE"),
     (r"loss \d+\.\d+", "loss NUMBER"),  # of another CPU: its last digits

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+import tokenmill
 import warm
 from tokenmill.cli.progress import Progress
 from tokenmill.cli.screen import shown_rate, shown_seconds
 from tokenmill.cli.signals import SignalStop
-from tokenmill.cli.summary import note_lines, shown_speed
+from tokenmill.cli.summary import note_lines, shown_speed, summary
 from tokenmill.wording.plural import counted, noun_for
 
 # A count of one before a plural, and rates and times that say nothing.
@@ -100,6 +101,16 @@ def test_speeds_and_times_have_as_many_digits_as_mean_something():
     assert [shown_seconds(s) for s in (0, 0.04, 0.4, 61)] == ["0.01 s", "0.04 s", "0.4 s", "1:01"]
     assert shown_speed(2.0, 3_000_000) == " in 2.0 s, 1.5 MB/s of text"
     assert (shown_speed(2.0, 3000), shown_speed(None, 0)) == (" in 2.0 s", "")
+
+
+def test_summary_when_the_run_was_resumed_then_the_time_is_that_of_what_was_left(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    out = str(tmp_path / "out")
+    made = tokenmill.prepare(tmp_path / "a.jsonl", out, num_proc=1, val="none")
+    said = "2 documents, 6 B of text -> 4 tokens"
+    assert summary(made, out, 2.0, 6)[0] == f"{said} in 2.0 s"
+    assert summary(made, out, 2.0, 3)[0] == f"{said}; 3 B of it in 2.0 s"
+    assert summary(made, out, 2.0, 0)[0] == f"{said} in 2.0 s"  # all that was left was to finish
 
 
 def test_progress_before_anything_is_done_promises_nothing():

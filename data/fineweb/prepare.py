@@ -5,7 +5,7 @@
     python data/fineweb/prepare.py --input shards/*.parquet        files that are here already
 
 Works as it is when copied into a nanoGPT checkout (data/fineweb/). Interrupted? Run it again: it
-goes on from where it was. Every option of `tokenmill prepare` may follow.
+goes on from where it was. The options of `tokenmill prepare` may follow.
 """
 
 import os
@@ -20,6 +20,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def command(arguments: list[str]) -> list[str]:
+    arguments = [
+        word
+        for given in arguments
+        for word in (given.split("=", 1) if given.startswith("--input=") else [given])
+    ]
     if "--input" not in arguments:
         return ["fineweb", "-o", HERE, *arguments]
     start = stop = arguments.index("--input")

@@ -320,11 +320,10 @@ def test_ctrl_c_while_waiting_for_a_download_ends_at_once(num_proc, tmp_path):
         while not (tmp_path / "out" / ".tokenmill" / "plan.json").exists():
             time.sleep(0.02)
         time.sleep(0.3)
-        began = time.monotonic()
         process.send_signal(signal.SIGINT)
-        errors = process.communicate(timeout=20)[1]
+        errors = process.communicate(timeout=120)[1]
         assert process.returncode == -signal.SIGINT, errors
-        assert time.monotonic() - began < 5
+        assert server.num_file_bytes_sent < size, "it has waited for the whole download"
         # Slices of a file that has not arrived may be encoded already, and are encoded again.
         assert "downloads and the tokens of complete files are kept" in errors
 
@@ -431,14 +430,16 @@ def test_script_prepare_without_arguments_prepares_fineweb(here, checkout):
     assert (checkout / "data" / "fineweb" / "train.bin").read_bytes() == EXPECTED
 
 
-def test_script_prepare_with_input_reads_one_giant_txt_without_network(checkout, tmp_path):
+@pytest.mark.parametrize("is_one_word", [False, True])
+def test_script_prepare_with_input_reads_one_giant_txt_without_network(
+    checkout, tmp_path, is_one_word
+):
     here = Here(None, tmp_path / "home")
     giant = tmp_path / "giant.txt"
     texts = [text.replace("<|endoftext|>", "") for text in ALL]
     giant.write_text("<|endoftext|>".join(texts))
-    run_script(
-        here, checkout, "prepare.py", "--input", giant, "--separator", "<|endoftext|>", "--no-val"
-    )
+    words = [f"--input={giant}"] if is_one_word else ["--input", giant]
+    run_script(here, checkout, "prepare.py", *words, "--separator", "<|endoftext|>", "--no-val")
     assert (checkout / "data" / "fineweb" / "train.bin").read_bytes() == oracle.stream(
         oracle.ids(texts)
     )

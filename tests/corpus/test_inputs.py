@@ -183,6 +183,18 @@ def test_matching_agrees_with_glob_on_random_trees(tmp_path, monkeypatch):
         assert {p for p in ours if os.path.isfile(p)} == {p for p in expected if os.path.isfile(p)}
 
 
+def test_https_when_its_package_is_missing_then_that_one_is_named(tmp_path):
+    script = (
+        "import sys; sys.modules['aiohttp'] = None\n"
+        "from tokenmill.cli import main\n"
+        "sys.exit(main(['prepare', 'https://host/a.txt', '-o', sys.argv[1]]))"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "hint: pip install aiohttp" in done.stderr
+
+
 # What is not read is said
 
 
@@ -193,6 +205,15 @@ def test_folder_when_files_of_other_kinds_lie_in_it_then_they_are_counted(tmp_pa
     assert result.notes == (
         f"4 files were not read: 2 .csv, 1 LICENSE, 1 .md (first: {tmp_path}/LICENSE)",
     )
+
+
+def test_folder_when_json_lies_beside_json_lines_then_it_is_said_to_be_metadata(
+    tmp_path,
+):
+    written(tmp_path, "a.jsonl", "b.json")
+    for chosen in (None, "jsonl"):
+        [note] = found(tmp_path, input_format=chosen).notes
+        assert "1 file was not read, taken for metadata (a glob reads them): 1 .json" in note
 
 
 def test_folder_when_input_format_chooses_then_the_others_are_counted(tmp_path):

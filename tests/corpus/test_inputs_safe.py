@@ -4,6 +4,7 @@ anything is touched, and `--dry-run` says so."""
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -303,6 +304,28 @@ def test_demo_when_somebodys_run_is_unfinished_there_then_refused(
     before = everything(place)
     assert main(["demo", "--num-proc", "1"]) == 6
     assert everything(place) == before
+
+
+def test_demo_when_its_command_is_pasted_then_it_does_the_same(
+    place, small_stdlib, tmp_path, capsys
+):
+    for number in range(150):
+        put(tmp_path / "stdlib" / f"m{number}.py", b"print()\n")
+    put(tmp_path / "stdlib" / "latin.py", b"# caf\xe9\n")  # one row in 150 is bad
+    assert main(["demo", "--num-proc", "1", "-o", "my demo"]) == 0
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("$ ")]
+    made = Manifest.load("my demo")
+    assert made.counts.num_quarantined == 1
+    shutil.rmtree("my demo")
+    assert main([*shlex.split(line)[2:], "--num-proc", "1"]) == 0
+    assert Manifest.load("my demo") == made
+
+
+def test_output_when_it_is_a_link_to_nothing_then_that_is_the_hint(place, capsys):
+    put(place / "a.txt", b"one")
+    (place / "link").symlink_to("nowhere/at/all")
+    assert main(["prepare", "a.txt", "-o", "link", "--num-proc", "1"]) == 4
+    assert "what it is a link to, is gone: make it" in capsys.readouterr().err
 
 
 def test_demo_when_it_was_run_before_then_run_again(place, small_stdlib, tmp_path, capsys):

@@ -116,6 +116,11 @@ def test_mistakes_when_opening_say_what_to_type(prepared, tmp_path):
     data = tokenmill.open(prepared["nanogpt"])
     with pytest.raises(ConfigError, match=r"(?s)unknown split .* 'trian'.*did you mean 'train'"):
         data["trian"]
+    with pytest.raises(ConfigError, match="splits by name, and 0 is none") as caught:
+        data[0]
+    assert caught.value.hint == "documents are in a split: data['train'][0]"
+    with pytest.raises(ConfigError, match="splits by name"):
+        data[0:2]
     with pytest.raises(ConfigError, match="is not a folder"):
         tokenmill.open(tmp_path / "nope")
     with pytest.raises(ConfigError, match="not a dataset on the Hub"):

@@ -15,7 +15,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -170,11 +169,10 @@ def test_examination_never_shows_a_token_or_a_password():
     assert "secret" not in shown and "HF_TOKEN set" in shown and "hub.example" in shown
 
 
-def test_doctor_alone_prints_findings_on_stdout_quickly_and_exits_0(tmp_path):
+def test_doctor_alone_prints_findings_on_stdout_and_exits_0(tmp_path):
     environment = {**os.environ, "TIKTOKEN_CACHE_DIR": f"{tmp_path}/\x1b]0;evil\x07"}
-    began = time.monotonic()
     done = subprocess.run(DOCTOR, capture_output=True, text=True, check=False, env=environment)
-    assert (done.returncode, done.stderr) == (0, "") and time.monotonic() - began < 4
+    assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout and "\\x1b]0;evil" in done.stdout
     for topic in ("CPUs", "memory", "/dev/shm", "open files", "start method", "versions"):
         assert topic in done.stdout

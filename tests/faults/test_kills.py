@@ -103,7 +103,7 @@ class Attempts:
     def check_killed(self, launch: Launch) -> None:
         """After the parent of this launch was killed."""
         assert launch.wait() == -signal.SIGKILL, launch.errors
-        self.longest_seconds = max(self.longest_seconds, launch.gone_within(2.0))
+        self.longest_seconds = max(self.longest_seconds, launch.gone())
         assert is_honest(self.run, self.out)
         begun, found = set(launch.begun()), records(self.out)
         assert not begun & self.recorded, "a slice that has a record was encoded again"
@@ -177,7 +177,7 @@ def test_parent_killed_while_a_worker_writes_a_shard_then_finishes(run, num_proc
             launch.paused(point)
             launch.signal(signal.SIGKILL)
             assert launch.wait() == -signal.SIGKILL, launch.errors
-            attempts.longest_seconds = max(attempts.longest_seconds, launch.gone_within(2.0))
+            attempts.longest_seconds = max(attempts.longest_seconds, launch.gone())
         assert is_honest(run, attempts.out)
     tally.add("real kills", "identical", len(SHARD_POINTS), attempts.finish())
     tally.add("parent's death to no process", "gone", 3, attempts.longest_seconds)
@@ -209,7 +209,7 @@ def test_worker_that_dies_at_every_attempt_of_a_shard_ends_the_run(point, scratc
     launch = finished(NPY.command(source, out, 2), scratch, faults=[fault])
     assert launch.process.returncode == 7, launch.errors
     assert "workers keep dying while " in launch.errors and "hint: " in launch.errors
-    launch.gone_within(2.0)
+    launch.gone()
     assert is_honest(NPY, out)
     tally.add("real kills", "identical", len(launch.acts()), succeeds(NPY, source, out, scratch))
 
@@ -276,7 +276,7 @@ def test_workers_and_parent_killed_in_one_chain(scratch, tally):
             launch.until(lambda launch=launch: len(launch.acts()) == 2)
             launch.signal(signal.SIGKILL)
             assert launch.wait() == -signal.SIGKILL
-        launch.gone_within(2.0)
+        launch.gone()
         assert is_honest(NPY, attempts.out)
         tally.add("real kills", "identical", len(launch.acts()))
     attempts.finish()

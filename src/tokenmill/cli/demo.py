@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import sys
 import sysconfig
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     require_own(arguments.out, stdlib)
     shown = " ".join(["tokenmill prepare", *(f"'{source}'" for source in sources)])
-    shown += f" --input-format text --val-fraction 0.01 --overwrite -o {arguments.out}"
+    shown += " --input-format text --val-fraction 0.01 --max-bad-fraction 0.01 --overwrite"
+    shown += f" -o {shlex.quote(arguments.out)}"
     print(printable(f"$ {shown}"), file=sys.stderr)
     code = prepare.run_and_report(config, arguments)
     show_sample(config)

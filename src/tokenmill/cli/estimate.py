@@ -72,9 +72,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def report(found: Estimate) -> list[str]:
     """The estimate in a few lines worth pasting."""
+    about = "" if found.method == "counted" else "about "
+    documents = f"{about}{counted(found.num_documents, 'document')}"
     lines = [
         f"corpus  {counted(found.num_inputs, 'file')}, {shown_bytes(found.input_bytes)}: "
-        f"{counted(found.num_documents, 'document')}, {shown_bytes(found.text_bytes)} of text",
+        f"{documents}, {shown_bytes(found.text_bytes)} of text",
         f"tokens  {shown_tokens(found)}; {found.tokenizer}, EOT {found.eot}, "
         f"{found.bytes_per_token:.2f} bytes per token",
         f"time    {_shown_time(found)}",

@@ -13,7 +13,7 @@ def add_parser(commands: Any) -> None:
         "fineweb",
         help="download FineWeb and prepare it",
         description="Download a sample of FineWeb-Edu (or FineWeb) and prepare it; files are "
-        "encoded while they arrive. Takes every option of `tokenmill prepare`.",
+        "encoded while they arrive. Takes the options of `tokenmill prepare`, except --config.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:

@@ -40,7 +40,7 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         action=_ConfigPath,
         metavar="FILE",
         help="a tokenmill.toml with options, sources and options of sources; typed options "
-        "override it",
+        "replace its values, but cannot turn off what it turns on",
     )
 
 

@@ -40,9 +40,11 @@ def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int
     """The lines. `text_bytes` were encoded in `seconds`; None if the run was already finished."""
     counts, options = manifest.counts, manifest.identity["options"]
     head = f"{out} is already complete; nothing to do. " if seconds is None else ""
+    is_resumed = seconds is not None and 0 < text_bytes < counts.text_bytes
+    part = f"; {shown_bytes(text_bytes)} of it" if is_resumed else ""
     lines = [
         f"{head}{counted(counts.num_written, 'document')}, {shown_bytes(counts.text_bytes)} of "
-        f"text -> {counted(manifest.num_tokens, 'token')}{shown_speed(seconds, text_bytes)}",
+        f"text -> {counted(manifest.num_tokens, 'token')}{part}{shown_speed(seconds, text_bytes)}",
         *_file_lines(manifest),
         *address_lines(out),
         f"  {counted(counts.num_rows, 'row')} = {counts.shown_sum}",

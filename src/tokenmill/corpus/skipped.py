@@ -42,7 +42,9 @@ class Skipped:
         found = []
         if self._endings:
             number, why = sum(self._endings.values()), ""
-            if self._input_format is not None:
+            if set(self._endings) == {".json"}:
+                why = ", taken for metadata (a glob reads them)"
+            elif self._input_format is not None:
                 why = f", because of --input-format {self._input_format}"
             found.append(
                 f"{_counted(number, 'file')} not read{why}: {shown_endings(self._endings)} "

@@ -14,7 +14,7 @@ from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.manifest_json import manifest_sha256_of
 from tokenmill.dataset.split import Split
 from tokenmill.encodings import Encoding, EncodingId
-from tokenmill.errors import unknown_name
+from tokenmill.errors import ConfigError, unknown_name
 
 ROWS_SUFFIX = ".rows"  # of plans (loader/packing/), which are not part of the content
 
@@ -90,6 +90,11 @@ class OpenedDataset:
         return self.looked.dataset.num_tokens
 
     def __getitem__(self, split: str) -> Split:
+        if not isinstance(split, str):
+            raise ConfigError(
+                f"a dataset has splits by name, and {split!r} is none",
+                hint=f"documents are in a split: data[{self.splits[0]!r}][0]",
+            )
         if split not in self.looked.dataset.streams:
             raise unknown_name(f"split of {self.path}", split, self.splits)
         if split not in self._opened:

@@ -17,6 +17,7 @@ _ADVICE = {
     errno.EPERM: "choose a folder you may write to with -o, or change its permissions",
     errno.EROFS: "that file system is read-only: choose another folder with -o",
     errno.EIO: "the disk reported an error: check it (dmesg), then run the same command again",
+    errno.ENOENT: "the folder, or what it is a link to, is gone: make it, or choose one with -o",
     errno.ENOTDIR: "a part of that path is a file: choose another folder with -o",
     errno.ENAMETOOLONG: "choose a shorter path with -o or a shorter --name",
     errno.EMFILE: "too many open files: raise the limit (ulimit -n)",

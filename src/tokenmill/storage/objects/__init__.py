@@ -314,9 +314,10 @@ def _file_system(scheme: str, place: str) -> Any:
         client = fsspec.get_filesystem_class(scheme)
     except ImportError as error:
         extra = _EXTRAS.get(scheme)
+        package = "aiohttp" if scheme in ("http", "https") else "fsspec"
         raise ConfigError(
             f"{scheme}:// needs a package that is not installed: {message_of(error)}",
-            hint=f"pip install 'tokenmill[{extra}]'" if extra else "pip install fsspec",
+            hint=f"pip install 'tokenmill[{extra}]'" if extra else f"pip install {package}",
         ) from None
     except ValueError:
         raise ConfigError(

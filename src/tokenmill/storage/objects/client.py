@@ -115,7 +115,7 @@ class ObjectClient:
     def create(self, url: str, data: bytes) -> bool:
         def request() -> bool:
             try:
-                self.files.pipe_file(url, data, mode="create")
+                self._create(url, data)
             except FileExistsError:
                 return False
             except Exception as error:
@@ -149,6 +149,10 @@ class ObjectClient:
             return True
 
         return self.ask("replace", url, request)
+
+    def _create(self, url: str, data: bytes) -> None:
+        """Raises FileExistsError, or an error of status 412, if there is such an object."""
+        self.files.pipe_file(url, data, mode="create")
 
     def _version(self, url: str) -> str | None:
         """What the store compares before it replaces an object; None: there is no object."""
@@ -213,7 +217,7 @@ def file_sha256(path: str) -> str:
 def _honest(request: Callable[[], Result]) -> Result:
     """The request's result, or its real error. fsspec's HTTP client says "not found" for a host
     that it cannot reach, so the cause is raised instead. gcsfs has no error class for status 403,
-    nor for a truncated answer."""
+    for a truncated answer, nor for an upload of which the store kept another number of bytes."""
     try:
         return request()
     except FileNotFoundError as error:
@@ -228,6 +232,8 @@ def _honest(request: Callable[[], Result]) -> Result:
         raise PermissionError(" ".join(str(error).split())) from None
     except json.JSONDecodeError as error:
         raise ConnectionError(f"the answer is not JSON: {error}") from None
+    except AssertionError as error:
+        raise ConnectionError(str(error)) from None
 
 
 def _info(found: dict[str, Any]) -> ObjectInfo:

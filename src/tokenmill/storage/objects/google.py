@@ -4,22 +4,25 @@ which is set together with the content."""
 from __future__ import annotations
 
 import functools
+import json
 import logging
+import os
+import secrets
 from typing import Any
 from urllib.parse import quote
 
 from tokenmill.storage.objects.client import SHA256_NAME, ObjectClient, file_sha256
 from tokenmill.storage.retry import Contact, Notice
 
+# From here on gcsfs sends pieces, which it can retry one by one. Below that, it would put an object
+# between fixed marks: what holds such a mark, or ends in a carriage return, is truncated there.
+PIECES_FROM_BYTES = 5 << 20
+
 
 def file_system(**options: Any) -> Any:
     """gcsfs without its support for zonal buckets: that support asks another service, over gRPC,
     for the kind of bucket. Where only the store itself can be reached, every request would wait a
-    minute.
-
-    gcsfs sends small objects between fixed multipart boundaries. Content that contains such a
-    boundary would be truncated there, so the sizes are compared.
-    """
+    minute."""
     from gcsfs.core import GCSFileSystem
 
     logging.getLogger("gcsfs").addHandler(logging.NullHandler())  # silences its tracebacks
@@ -29,8 +32,8 @@ def file_system(**options: Any) -> Any:
 class GoogleClient(ObjectClient):
     def __init__(self, files: Any, place: str, notice: Notice, contact: Contact) -> None:
         super().__init__(files, place, notice, contact)
-        # gcsfs retries a request for half a minute. That stays on for pieces of an upload, which
-        # only gcsfs can retry one by one; everything else follows our rule.
+        # gcsfs retries a request for half a minute. That stays on for pieces of an upload;
+        # everything else follows our rule.
         self._uploading = type(files)(**files.storage_options, skip_instance_cache=True)
         request = type(files)._request
         files._request = functools.partial(getattr(request, "__wrapped__", request), files)
@@ -42,19 +45,45 @@ class GoogleClient(ObjectClient):
             return None
         return str(found["generation"])
 
+    def write(self, url: str, data: bytes) -> None:
+        self.ask("write", url, lambda: self._put(url, data))
+
+    def _create(self, url: str, data: bytes) -> None:
+        self._put(url, data, ifGenerationMatch="0")
+
     def _replace(self, url: str, version: str, data: bytes) -> None:
-        bucket, key, _ = self.files.split_path(url)
-        self.files.call(
-            "POST",
-            f"{self.files._location}/upload/storage/v1/b/{quote(bucket)}/o",
-            uploadType="media",
-            name=key,
-            ifGenerationMatch=version,
-            data=data,
-        )
+        self._put(url, data, ifGenerationMatch=version)
 
     def upload(self, url: str, path: str) -> str | None:
         sha256 = file_sha256(path)
         metadata = {SHA256_NAME: sha256}
-        self.ask("write", url, lambda: self._uploading.put_file(path, url, metadata=metadata))
+        if os.path.getsize(path) < PIECES_FROM_BYTES:
+            with open(path, "rb") as file:
+                data = file.read()
+            self.ask("write", url, lambda: self._put(url, data, metadata))
+        else:
+            self.ask("write", url, lambda: self._uploading.put_file(path, url, metadata=metadata))
         return sha256
+
+    def _put(
+        self, url: str, data: bytes, metadata: dict[str, str] | None = None, **condition: str
+    ) -> None:
+        """Content and metadata in one request, between marks that are not in the content."""
+        bucket, key, _ = self.files.split_path(url)
+        resource = json.dumps({"name": key} | ({"metadata": metadata} if metadata else {}))
+        mark = secrets.token_hex(16)
+        head = (
+            f"--{mark}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{resource}\r\n"
+            f"--{mark}\r\nContent-Type: application/octet-stream\r\n\r\n"
+        )
+        answer = self.files.call(
+            "POST",
+            f"{self.files._location}/upload/storage/v1/b/{quote(bucket)}/o",
+            uploadType="multipart",
+            headers={"Content-Type": f'multipart/related; boundary="{mark}"'},
+            data=head.encode() + data + f"\r\n--{mark}--\r\n".encode(),
+            json_out=True,
+            **condition,
+        )
+        if int(answer["size"]) != len(data):
+            raise ConnectionError(f"sent {len(data):,} bytes, the store kept {answer['size']}")
