@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 import tomllib
 
 import huggingface_hub
@@ -12,7 +13,7 @@ import pytest
 import tokenizers
 
 import tokenmill
-from hub_client import connect, disconnect
+from hub_client import connect, disconnect, share_blobs
 from hub_server import TOKEN, HubServer, cut, status
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.recipe import prepare_command
@@ -133,8 +134,8 @@ def test_model_when_nobody_answers_then_each_try_is_said_and_the_cache_is_used_a
     before, said = tokenmill.get_encoding(REPO), list[str]()
     monkeypatch.setattr("tokenmill.storage.retry._notice", said.append)
     connect(monkeypatch, "http://127.0.0.1:9", tmp_path / "home")
-    slept = list[float]()
-    monkeypatch.setattr("time.sleep", slept.append)
+    slept, sleep = list[float](), time.sleep
+    monkeypatch.setattr("time.sleep", lambda seconds: (slept.append(seconds), sleep(seconds)))
     assert tokenmill.get_encoding(REPO).identity == before.identity
     assert [f"{REPO}: from the Hub's cache, because" in line for line in said] == [True]
     assert sum(slept) == 0
@@ -181,11 +182,27 @@ def test_model_when_offline_then_the_cache_is_asked_once_for_each_file(hub, monk
     assert not said
 
 
-def test_model_when_the_cache_is_damaged_then_it_is_refused(hub):
-    path = tokenmill.get_encoding(REPO).identity.source
-    with open(os.path.realpath(path), "r+b") as file:
+def test_model_when_its_blobs_are_in_the_shared_store_then_it_is_right(hub, tmp_path):
+    before = tokenmill.get_encoding(REPO)
+    share_blobs(tmp_path / "home" / "hub")
+    assert tokenmill.get_encoding(REPO).identity == before.identity
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own blobs", "shared store"])
+def test_model_when_the_cache_is_damaged_then_it_is_refused_and_the_hint_repairs_it(
+    is_shared, hub, tmp_path
+):
+    before = tokenmill.get_encoding(REPO)
+    if is_shared:
+        share_blobs(tmp_path / "home" / "hub")
+    path = os.path.realpath(before.identity.source)
+    with open(path, "r+b") as file:
         file.write(b" ")
-    assert "damaged in the Hub's cache" in refused(IntegrityError)
+    said = refused(IntegrityError)
+    assert "damaged in the Hub's cache" in said
+    assert f"rm {path}, then run the same command again" in said
+    os.remove(path)
+    assert tokenmill.get_encoding(REPO).identity == before.identity
 
 
 def test_model_when_its_first_folder_is_here_then_it_is_a_mistyped_path(hub, monkeypatch, tmp_path):
