@@ -147,7 +147,7 @@ def test_offline_run_reads_what_the_cache_has_of_an_incomplete_snapshot_with_the
     trees = cache / "datasets--some--corpus" / "trees"
     trees.mkdir()
     entry = {"size": 1, "blob_id": "0" * 40}
-    tree = {"format_version": 1, "files": {name: entry for name in [*OLD, "not-here.parquet"]}}
+    tree = {"format_version": 1, "files": dict.fromkeys([*OLD, "not-here.parquet"], entry)}
     (trees / f"{FIRST}.json").write_text(json.dumps(tree))
     disconnect(monkeypatch)
     assert machine.prepared(tmp_path / "offline") == 0, machine.said

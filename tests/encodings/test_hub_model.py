@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
+import subprocess
+import sys
 import time
 import tomllib
 
@@ -19,6 +22,7 @@ from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.recipe import prepare_command
 from tokenmill.dataset.remaking import config_text
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, NetworkError
+from xet_store import XetStore
 
 REPO = "Owner/Model-0.6B"
 OTHER_COMMIT = "b" * 40
@@ -186,6 +190,23 @@ def test_model_when_its_blobs_are_in_the_shared_store_then_it_is_right(hub, tmp_
     before = tokenmill.get_encoding(REPO)
     share_blobs(tmp_path / "home" / "hub")
     assert tokenmill.get_encoding(REPO).identity == before.identity
+
+
+def test_model_when_its_file_is_in_xet_storage_then_hf_xet_puts_it_there_itself(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr("hub_server.PLAIN_SUFFIXES", ())
+    show = f"import tokenmill; print(tokenmill.get_encoding({REPO!r}).identity.file_sha256)"
+    with HubServer(FILES, REPO, xet=XetStore(tmp_path / "store")) as server:
+        environment = {**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "home")}
+        environment.pop("HF_HUB_DISABLE_XET", None)
+        for _ in range(2):  # fetched, and then from the cache
+            done = subprocess.run(
+                [sys.executable, "-c", show], env=environment, capture_output=True, text=True
+            )
+            expected = hashlib.sha256(FILES["tokenizer.json"]).hexdigest()
+            assert done.stdout.strip() == expected, done.stderr
+        assert not server.asked("GET /cdn/")  # it came through hf_xet
 
 
 @pytest.mark.parametrize("is_shared", [False, True], ids=["own blobs", "shared store"])
