@@ -233,9 +233,8 @@ def commit_of(path: Path | str) -> str:
 
 
 def _require_right(path: Path) -> None:
-    """The cache names a file's blob by its hash: sha256, or git's for a small one. The blob may be a
-    link, too, into the store that all repositories share, whose names are no hashes of the bytes.
-    """
+    """The cache names a file's blob by its hash: sha256, or git's for a small one. The blob may be
+    a link, too, into the store that all repositories share, whose names are other hashes."""
     if not path.is_symlink():
         return  # a cache without links, which does not keep the hash
     expected, data = path.readlink().name, vocabulary_bytes(path)
