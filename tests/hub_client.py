@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 import huggingface_hub
@@ -24,6 +26,17 @@ def connect(monkeypatch, url: str, home: Path, token: str | None = None) -> None
         monkeypatch.delenv(name, raising=False)
     if token is not None:
         monkeypatch.setenv("HF_TOKEN", token)
+
+
+def share_blobs(cache: Path) -> None:
+    """Lay the cache out as huggingface_hub 1.33 and hf_xet do: a blob is a link into the store that
+    all repositories share, where files have the names of their Xet hashes."""
+    for blob in list(cache.glob("*--*/blobs/*")):
+        name = hashlib.sha256(b"xet" + blob.name.encode()).hexdigest()
+        kept = cache / "blobs" / name[:2] / name
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        blob.rename(kept)
+        blob.symlink_to(os.path.relpath(kept, blob.parent))
 
 
 def disconnect(monkeypatch) -> None:

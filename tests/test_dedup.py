@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +27,7 @@ from tokenmill.run.finish import finish
 from tokenmill.run.partition import encode_partition
 from tokenmill.runners import Stopped
 from tokenmill.runners.inline import InlineRunner
+from tokenmill.runners.supervisor import Supervisor
 from tokenmill.storage import files
 
 NUM_ROWS = 400
@@ -125,6 +129,56 @@ def test_dedup_when_rows_are_filtered_and_tokens_limited_then_in_this_order(
     assert manifest.counts.is_conserved and manifest.counts.num_duplicates
     report = tokenmill.verify(tmp_path, full=True)
     assert report.is_whole, str(report)
+
+
+class KillsIdleWorkers(SilentWatch):
+    """Holds the last planned record back until the workers have nothing to do, and ends them."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.num_left = 0
+        self.num_killed = 0
+        begin = Supervisor.begin
+
+        def noted(supervisor, job, work) -> None:
+            self.supervisor = supervisor
+            begin(supervisor, job, work)
+
+        monkeypatch.setattr(Supervisor, "begin", noted)
+
+    def planned(self, plan, done) -> None:
+        self.num_left = len(plan.slices) - len(done)
+
+    def recorded(self, record) -> None:
+        self.num_left -= 1
+        if self.num_left:
+            return
+        num_idle = 0
+        while num_idle < 20:  # one record handed in, the next slice is handed out at once
+            time.sleep(0.02)
+            children = list(self.supervisor._children)
+            is_idle = not any(child.is_busy or not child.is_ready for child in children)
+            num_idle = num_idle + 1 if is_idle else 0
+        self.num_killed = len(children)
+        for child in children:
+            os.kill(child.pid, signal.SIGKILL)
+        while set(children) & set(self.supervisor._children):
+            time.sleep(0.02)
+
+
+@pytest.mark.timeout(60)
+def test_dedup_when_all_workers_die_while_idle_then_others_take_their_place(tmp_path, monkeypatch):
+    texts: list[str] = []
+    (tmp_path / "corpus").mkdir()
+    for number in range(8):
+        here = [f"text {number} of its own", *(f"the same text {i}" for i in range(5))]
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in here)
+        (tmp_path / "corpus" / f"{number}.jsonl").write_text(lines)
+        texts += here
+    watch = KillsIdleWorkers(monkeypatch)
+    more = options(slice_bytes=1, num_proc=2, runner="processes", watch=watch)
+    tokenmill.prepare(tmp_path / "corpus", tmp_path / "out", **more)
+    assert watch.num_killed > 0
+    assert tokens_of(tmp_path / "out") == oracle.stream(oracle.ids(firsts(texts)))
 
 
 @pytest.mark.parametrize("more", [{}, {"limit_tokens": 20000}])

@@ -9,6 +9,7 @@
     │   └── DamagedWorkError    5  bytes of an unfinished run are wrong: start again
     ├── ConflictError           6  another run, or inputs/config changed: choose which one wins
     ├── WorkerError             7  workers died too often: memory, or a document that kills them
+    │   └── OutOfMemoryError    7  this process got no more memory: fewer workers, or more memory
     ├── NetworkError            8  a remote end failed for too long: run the same command again
     └── UncheckedError          9  nothing is known to be wrong, but a requested check could not be
                                    made: say where the sources or the tokenizer are
@@ -20,7 +21,13 @@ so an error is its kind, message and hint and nothing else.
 
 from __future__ import annotations
 
+import errno
 from typing import Any
+
+MORE_MEMORY = (
+    "fewer workers need less: --num-proc 1; or raise the limit (ulimit -v, the job's memory); then "
+    "run the same command again: it resumes"
+)
 
 
 class TokenmillError(Exception):
@@ -88,6 +95,10 @@ class WorkerError(TokenmillError, RuntimeError):
     exit_code = 7
 
 
+class OutOfMemoryError(WorkerError):
+    """A process got no more memory: fewer workers, or a higher limit."""
+
+
 class NetworkError(TokenmillError, ConnectionError):
     """A remote end failed for too long: run the same command again, and it resumes."""
 
@@ -115,6 +126,7 @@ _KINDS: dict[str, type[TokenmillError]] = {
         DamagedWorkError,
         ConflictError,
         WorkerError,
+        OutOfMemoryError,
         NetworkError,
         UncheckedError,
     )
@@ -125,6 +137,36 @@ def error_from_plain(plain: dict[str, Any]) -> TokenmillError:
     """Rebuild an error that `to_plain` flattened; an unknown kind becomes the base class."""
     kind = _KINDS.get(str(plain.get("kind")), TokenmillError)
     return kind(str(plain.get("message")), plain.get("hint"))
+
+
+def shortage(error: BaseException) -> WorkerError | None:
+    """The error that says that memory, processes or threads ran out, if that is behind this one,
+    whatever a library or a reader made of it. Not behind an IntegrityError: damaged data, too, may
+    ask for more memory than there is."""
+    if isinstance(error, (IntegrityError, WorkerError)):
+        return None
+    one: BaseException | None = error
+    while one is not None:
+        # By its words, too: Arrow's OSError may have no errno, and a loader's error never has.
+        is_refused = isinstance(one, OSError) and (
+            one.errno == errno.ENOMEM or "Cannot allocate memory" in str(one)
+        )
+        is_unmapped = isinstance(one, ImportError) and "failed to map segment" in str(one)
+        if isinstance(one, MemoryError) or is_refused or is_unmapped:
+            return OutOfMemoryError(f"out of memory: {_first_line(error)}", hint=MORE_MEMORY)
+        if isinstance(one, BlockingIOError) or "can't start new thread" in str(one):
+            return WorkerError(
+                f"no more processes or threads may be started: {_first_line(one)}",
+                hint="raise the limit (ulimit -u, the cgroup's pids.max), or use fewer: "
+                "--num-proc 1; then run the same command again: it resumes",
+            )
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    said = error.message if isinstance(error, TokenmillError) else str(error)
+    return next(iter(said.splitlines()), "") or type(error).__name__
 
 
 def unknown_name(what: str, name: str, known: list[str] | tuple[str, ...]) -> ConfigError:

@@ -11,7 +11,7 @@ import pytest
 import hub_server
 import oracle
 import tokenmill
-from hub_client import connect, disconnect
+from hub_client import connect, disconnect, share_blobs
 from hub_corpus import TEXTS, is_download, parquet
 from hub_server import CONVERTED_COMMIT, HubServer
 from tokenmill.cli import main
@@ -131,6 +131,28 @@ def test_offline_mode_finds_a_name_in_the_cache_and_resumes_at_the_commit_of_the
     assert "may have more" not in machine.said
     for name in (out, tmp_path / "by_name"):
         assert (name / "train.bin").read_bytes() == tokens_of(TEXTS[0], TEXTS[1])
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own blobs", "shared store"])
+def test_offline_run_reads_what_the_cache_has_of_an_incomplete_snapshot_with_the_hubs_digests(
+    is_shared, here, tmp_path, monkeypatch
+):
+    cache = tmp_path / "home" / "hub"
+    with HubServer(OLD, repo=NAME, commit=FIRST) as server:
+        machine = here(server)
+        assert machine.prepared(tmp_path / "online") == 0, machine.said
+    if is_shared:
+        share_blobs(cache)
+    # What `snapshot_download(allow_patterns=...)` leaves: the names of all files of the commit.
+    trees = cache / "datasets--some--corpus" / "trees"
+    trees.mkdir()
+    entry = {"size": 1, "blob_id": "0" * 40}
+    tree = {"format_version": 1, "files": dict.fromkeys([*OLD, "not-here.parquet"], entry)}
+    (trees / f"{FIRST}.json").write_text(json.dumps(tree))
+    disconnect(monkeypatch)
+    assert machine.prepared(tmp_path / "offline") == 0, machine.said
+    found = [Manifest.load(str(tmp_path / name)).inputs for name in ("online", "offline")]
+    assert [source.digest for source in found[0]] == [source.digest for source in found[1]]
 
 
 def test_the_hubs_own_conversion_is_kept_and_found_offline_too(here, tmp_path, monkeypatch):

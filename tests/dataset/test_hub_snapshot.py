@@ -12,6 +12,7 @@ import pytest
 
 import tokenmill
 from corpora import made_texts
+from hub_client import share_blobs
 from hub_corpus import Here
 from hub_server import HubServer
 
@@ -57,6 +58,17 @@ def test_dataset_on_the_hub_is_downloaded_once_and_then_read_offline(dataset, tm
     assert num_tokens == tokenmill.open(dataset).num_tokens
     assert tokens == next(iter(own)).tokens.tolist()
     assert here.tokenmill("verify", f"{URL}/v2", HF_HUB_OFFLINE="1").returncode == 0
+
+
+def test_dataset_on_the_hub_whose_blobs_are_in_the_shared_store_is_read(dataset, tmp_path):
+    with HubServer({path.name: path.read_bytes() for path in dataset.iterdir()}) as server:
+        here = Here(server, tmp_path / "home")
+        assert here.tokenmill("inspect", URL).returncode == 0
+        share_blobs(tmp_path / "home" / "hub")
+        fetched = server.num_file_bytes_sent
+        done = here.tokenmill("verify", URL)
+        assert done.returncode == 0, done.stderr
+        assert server.num_file_bytes_sent == fetched
 
 
 def test_pack_on_the_hub_without_a_place_for_the_plan_says_what_to_type(dataset, tmp_path):

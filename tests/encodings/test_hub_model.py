@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
+import subprocess
+import sys
+import time
 import tomllib
 
 import huggingface_hub
@@ -12,12 +16,13 @@ import pytest
 import tokenizers
 
 import tokenmill
-from hub_client import connect, disconnect
+from hub_client import connect, disconnect, share_blobs
 from hub_server import TOKEN, HubServer, cut, status
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.recipe import prepare_command
 from tokenmill.dataset.remaking import config_text
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, NetworkError
+from xet_store import XetStore
 
 REPO = "Owner/Model-0.6B"
 OTHER_COMMIT = "b" * 40
@@ -133,8 +138,8 @@ def test_model_when_nobody_answers_then_each_try_is_said_and_the_cache_is_used_a
     before, said = tokenmill.get_encoding(REPO), list[str]()
     monkeypatch.setattr("tokenmill.storage.retry._notice", said.append)
     connect(monkeypatch, "http://127.0.0.1:9", tmp_path / "home")
-    slept = list[float]()
-    monkeypatch.setattr("time.sleep", slept.append)
+    slept, sleep = list[float](), time.sleep
+    monkeypatch.setattr("time.sleep", lambda seconds: (slept.append(seconds), sleep(seconds)))
     assert tokenmill.get_encoding(REPO).identity == before.identity
     assert [f"{REPO}: from the Hub's cache, because" in line for line in said] == [True]
     assert sum(slept) == 0
@@ -181,11 +186,44 @@ def test_model_when_offline_then_the_cache_is_asked_once_for_each_file(hub, monk
     assert not said
 
 
-def test_model_when_the_cache_is_damaged_then_it_is_refused(hub):
-    path = tokenmill.get_encoding(REPO).identity.source
-    with open(os.path.realpath(path), "r+b") as file:
+def test_model_when_its_blobs_are_in_the_shared_store_then_it_is_right(hub, tmp_path):
+    before = tokenmill.get_encoding(REPO)
+    share_blobs(tmp_path / "home" / "hub")
+    assert tokenmill.get_encoding(REPO).identity == before.identity
+
+
+def test_model_when_its_file_is_in_xet_storage_then_hf_xet_puts_it_there_itself(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr("hub_server.PLAIN_SUFFIXES", ())
+    show = f"import tokenmill; print(tokenmill.get_encoding({REPO!r}).identity.file_sha256)"
+    with HubServer(FILES, REPO, xet=XetStore(tmp_path / "store")) as server:
+        environment = {**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "home")}
+        environment.pop("HF_HUB_DISABLE_XET", None)
+        for _ in range(2):  # fetched, and then from the cache
+            done = subprocess.run(
+                [sys.executable, "-c", show], env=environment, capture_output=True, text=True
+            )
+            expected = hashlib.sha256(FILES["tokenizer.json"]).hexdigest()
+            assert done.stdout.strip() == expected, done.stderr
+        assert not server.asked("GET /cdn/")  # it came through hf_xet
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own blobs", "shared store"])
+def test_model_when_the_cache_is_damaged_then_it_is_refused_and_the_hint_repairs_it(
+    is_shared, hub, tmp_path
+):
+    before = tokenmill.get_encoding(REPO)
+    if is_shared:
+        share_blobs(tmp_path / "home" / "hub")
+    path = os.path.realpath(before.identity.source)
+    with open(path, "r+b") as file:
         file.write(b" ")
-    assert "damaged in the Hub's cache" in refused(IntegrityError)
+    said = refused(IntegrityError)
+    assert "damaged in the Hub's cache" in said
+    assert f"rm {path}, then run the same command again" in said
+    os.remove(path)
+    assert tokenmill.get_encoding(REPO).identity == before.identity
 
 
 def test_model_when_its_first_folder_is_here_then_it_is_a_mistyped_path(hub, monkeypatch, tmp_path):

@@ -280,3 +280,55 @@ def test_signal_before_anything_was_begun_leaves_nothing(scratch):
         launch.signal(signal.SIGTERM)
         assert launch.wait() == -signal.SIGTERM, launch.errors
     assert not os.path.exists(out)
+
+
+# In the process, at the moment when a module is about to be imported: Ctrl-C. A library that is
+# written in C makes an ImportError of it.
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, *rest):
+        if name == {name!r}:
+            sys.meta_path.remove(self)
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:
+                if {is_swallowed}:
+                    raise ImportError("numpy could not be loaded") from None
+                raise
+sys.meta_path.insert(0, Finder())
+sys.argv = ["tokenmill", *sys.argv[1:]]
+import runpy
+runpy.run_module("tokenmill", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("is_swallowed", [False, True], ids=["", "swallowed"])
+@pytest.mark.parametrize("name", ["tokenmill.cli", "argparse", "tokenmill.prepare", "pyarrow"])
+def test_ctrl_c_while_modules_load_ends_the_command_by_it_without_a_traceback(
+    name, is_swallowed, tmp_path
+):
+    (tmp_path / "a.txt").write_text("one\n\ntwo")
+    script = INTERRUPTED_IMPORT.format(name=name, is_swallowed=is_swallowed)
+    command = [sys.executable, "-c", script, "prepare", "a.txt", "-o", "out", "--num-proc", "1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGINT, done.stderr
+    assert "Traceback" not in done.stderr and "bug" not in done.stderr
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+def test_terminal_that_is_closed_ends_the_command_by_sighup(num_proc, scratch):
+    source, out = corpus(scratch), str(scratch / "out")
+    fault = {**STAGES["prepare"]["middle"], "act": "pause"}
+    leader, follower = os.openpty()
+    command = NPY.command(source, out, num_proc)
+    screen = {"stdout": follower, "stderr": follower}
+    with launched(command, scratch, popen=screen, faults=[fault]) as launch:
+        os.close(follower)
+        launch.paused(fault["point"])
+        os.close(leader)  # from here on, nothing can be written there
+        launch.signal(signal.SIGHUP)
+        launch.go_on()
+        assert launch.wait() == -signal.SIGHUP
+        launch.gone_within(2.0)
+    resumes(NPY, source, out)

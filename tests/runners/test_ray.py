@@ -425,9 +425,10 @@ def test_ray_into_an_object_store_writes_the_same_objects(mill, s3_server, tmp_p
 # Deaths
 
 
-def test_worker_killed_once_is_explained_and_changes_no_byte(mill, expected, tmp_path):
+@pytest.mark.parametrize("number", [9, 15], ids=["SIGKILL", "SIGTERM"])
+def test_worker_killed_once_is_explained_and_changes_no_byte(mill, expected, tmp_path, number):
     mill.grow_to(2)
-    mill.fault(f"'{NEEDLE}' in text and times('kill') == 1 and os.kill(os.getpid(), 9)")
+    mill.fault(f"'{NEEDLE}' in text and times('kill') == 1 and os.kill(os.getpid(), {number})")
     done = mill.prepare(tmp_path / "out", "--json")
     assert done.returncode == 0, done.stderr
     assert sums(tmp_path / "out") == expected

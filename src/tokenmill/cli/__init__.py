@@ -35,9 +35,9 @@ from tokenmill.cli import (
 )
 from tokenmill.cli.paint import labelled
 from tokenmill.cli.screen import CheckedStdout, abandon_stdout, printable
-from tokenmill.cli.signals import Interrupted, SignalStop, unwind_on_signals
+from tokenmill.cli.signals import Interrupted, SignalStop, received_signal, unwind_on_signals
 from tokenmill.cli.usage import CommandParser
-from tokenmill.errors import TokenmillError
+from tokenmill.errors import TokenmillError, shortage
 from tokenmill.storage import retry
 
 _COMMANDS = (
@@ -95,14 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return code
     except TokenmillError as error:
-        if is_verbose:
-            import traceback
-
-            traceback.print_exc()
-        _say(f"error: {error.message}")
-        if error.hint:
-            _say(f"hint: {error.hint}")
-        return error.exit_code
+        return _explained(shortage(error) or error, is_verbose)
     except (KeyboardInterrupt, Interrupted) as stop:
         # A command without state to keep: die by the signal, without a traceback.
         signum = stop.signum if isinstance(stop, Interrupted) else signal.SIGINT
@@ -113,17 +106,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         abandon_stdout()
         return 128 + signal.SIGPIPE
     except Exception as error:
+        return _failed(error, is_verbose)
+
+
+def _failed(error: Exception, is_verbose: bool) -> int:
+    if signum := received_signal():
+        SignalStop.die_by(signum)
+    if (found := shortage(error)) is not None:
+        return _explained(found, is_verbose)
+    import traceback
+
+    traceback.print_exc()
+    _say(f"error: this is a bug in tokenmill {__version__}: {error!r}")
+    _say("hint: what was done so far is kept; please report the lines above")
+    return 1
+
+
+def _explained(error: TokenmillError, is_verbose: bool) -> int:
+    if is_verbose:
         import traceback
 
         traceback.print_exc()
-        _say(f"error: this is a bug in tokenmill {__version__}: {error!r}")
-        _say("hint: what was done so far is kept; please report the lines above")
-        return 1
+    _say(f"error: {error.message}")
+    if error.hint:
+        _say(f"hint: {error.hint}")
+    return error.exit_code
 
 
 def _say(line: str) -> None:
     line = labelled(printable(line, keep_lines=True), sys.stderr, os.environ)
-    print(line, file=sys.stderr)
+    with contextlib.suppress(OSError):  # nobody reads it: the terminal is closed
+        print(line, file=sys.stderr)
 
 
 def _open_closed_descriptors() -> None:

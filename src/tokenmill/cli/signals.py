@@ -17,16 +17,27 @@ class Interrupted(BaseException):
         self.signum = signum
 
 
+_received: list[int] = []
+
+
+def received_signal() -> int:
+    """The signal that asked this process to end; 0: none did. What its handler raises may have
+    become another error: a library raises ImportError when it is interrupted while it loads, and a
+    closed terminal takes no more messages."""
+    return _received[0] if _received else 0
+
+
 def unwind_on_signals() -> None:
-    """Have SIGTERM and SIGHUP raise `Interrupted`, as Ctrl-C raises KeyboardInterrupt: a command
-    that does not stop in an order of its own then removes its temporary files on its way out."""
+    """Have SIGTERM and SIGHUP raise `Interrupted`, and Ctrl-C KeyboardInterrupt: a command that
+    does not stop in an order of its own then removes its temporary files on its way out."""
 
     def unwind(signum: int, frame: FrameType | None) -> None:
+        _received.append(signum)
         signal.signal(signum, signal.SIG_DFL)  # another one ends the process
-        raise Interrupted(signum)
+        raise KeyboardInterrupt if signum == signal.SIGINT else Interrupted(signum)
 
-    for signum in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(signum) is signal.SIG_DFL:
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(signum, unwind)
 
 
@@ -50,6 +61,7 @@ class SignalStop:
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         is_first, self.signum = self.signum == 0, signum
+        _received.append(signum)
         if is_first and self.can_wait:
             again = "press Ctrl-C again" if signum == signal.SIGINT else "send the signal again"
             _say(f"\nstopping; {again} to stop at once\n")

@@ -227,8 +227,11 @@ class HubListing:
             folder = self._client.snapshot_download(
                 repo, repo_type="dataset", revision=commit or revision, local_files_only=True
             )
-        except self._client.errors.LocalEntryNotFoundError:
-            return []
+        except self._client.errors.LocalEntryNotFoundError as error:
+            # Of an incomplete snapshot, what is there: nobody needs all of its files.
+            folder = getattr(error, "snapshot_path", None)
+            if folder is None:
+                return []
         self._revisions.use(repo, revision, os.path.basename(folder))
         paths = matching(os.path.join(glob.escape(folder), "**")).files
         return [_cached_file(repo, folder, path) for path in paths]
@@ -257,10 +260,12 @@ def _unpinned(name: DatasetName) -> str:
 
 def _cached_file(repo: str, folder: str, path: str) -> HubFile:
     relative = os.path.relpath(path, folder).replace(os.sep, "/")
-    # In the cache, a snapshot's entries are links to blobs named by their hash.
-    blob = os.path.basename(os.path.realpath(path))
-    digest = ("sha256:" if len(blob) == 64 else "git:") + blob
-    if not os.path.islink(path):  # a cache that was copied without its links
+    if os.path.islink(path):
+        # In the cache, a snapshot's entries are links to blobs named by their hash. A blob may be a
+        # link, too, into the store that all repositories share, whose names are other hashes.
+        blob = os.path.basename(os.readlink(path))
+        digest = ("sha256:" if len(blob) == 64 else "git:") + blob
+    else:  # a cache that was copied without its links
         digest = digest_of(path, "sha256")
     return HubFile(repo, os.path.basename(folder), relative, os.path.getsize(path), digest)
 

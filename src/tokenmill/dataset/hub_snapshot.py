@@ -1,8 +1,9 @@
 """A dataset on the Hugging Face Hub, read through its cache: `hf://datasets/OWNER/NAME[@REVISION]`.
 
 Its files are downloaded once into `huggingface_hub`'s cache, with their hashes compared
-(corpus/hub.py), so that offline mode finds them. A snapshot there is a folder of links to blobs:
-links that stay within the repository's part of the cache are followed.
+(corpus/hub.py), so that offline mode finds them. A snapshot there is a folder of links to blobs,
+which may be links into a store that all repositories share: links that stay within the cache are
+followed.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def snapshot_files(url: str) -> FolderFiles:
             downloads.wait()
         hub.keep_revisions()
         snapshot = _snapshot(hub, found[0])
-    repository = os.path.dirname(os.path.dirname(snapshot))
-    return FolderFiles(os.path.join(snapshot, folder) if folder else snapshot, within=repository)
+    cache = os.path.dirname(os.path.dirname(os.path.dirname(snapshot)))
+    return FolderFiles(os.path.join(snapshot, folder) if folder else snapshot, within=cache)
 
 
 def _snapshot(hub: Hub, file: HubFile) -> str:

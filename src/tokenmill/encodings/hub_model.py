@@ -233,14 +233,15 @@ def commit_of(path: Path | str) -> str:
 
 
 def _require_right(path: Path) -> None:
-    """The cache names a file by its hash: sha256, or git's for a small one."""
-    expected, data = path.resolve().name, vocabulary_bytes(path)
+    """The cache names a file's blob by its hash: sha256, or git's for a small one. The blob may be
+    a link, too, into the store that all repositories share, whose names are other hashes."""
+    if not path.is_symlink():
+        return  # a cache without links, which does not keep the hash
+    expected, data = path.readlink().name, vocabulary_bytes(path)
     if len(expected) == 64:
         found = hashlib.sha256(data).hexdigest()
-    elif len(expected) == 40:
-        found = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
     else:
-        return  # a cache without links, which does not keep the hash
+        found = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
     if found != expected:
         raise IntegrityError(
             f"{path}: damaged in the Hub's cache: its hash is {found}, expected {expected}",

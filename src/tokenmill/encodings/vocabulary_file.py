@@ -26,7 +26,7 @@ def vocabulary_bytes(path: Path) -> bytes:
                 hint="name a .tiktoken file of ranks or a tokenizer.json, not a model's weights",
             )
         with path.open("rb") as file:
-            return file.read(MAX_BYTES)
+            return file.read(num_bytes or MAX_BYTES)  # a pipe has no size
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read as a vocabulary: {error.strerror}") from error
 

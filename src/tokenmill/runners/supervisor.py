@@ -28,7 +28,7 @@ from tokenmill.encode.job import Job, Step
 from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.verdict import remember
-from tokenmill.errors import WorkerError
+from tokenmill.errors import MORE_MEMORY, WorkerError
 from tokenmill.runners import machine
 from tokenmill.runners.assignment import Assignment
 from tokenmill.runners.attempts import Attempts
@@ -280,7 +280,9 @@ class Supervisor:
             return True
         raise WorkerError(
             f"workers die while they start, {MAX_FAILED_STARTS} in a row\n{death.explained}",
-            hint="fix what its stderr says, or encode in this process: --num-proc 1",
+            hint=MORE_MEMORY
+            if death.is_memory
+            else "fix what its stderr says, or encode in this process: --num-proc 1",
         )
 
     def _start_missing_workers(self) -> None:

@@ -247,15 +247,16 @@ def _answer(wire: Wire, work: Callable[..., tuple[Any, ...] | None], *arguments:
 def outcome(work: Callable[..., Any], *arguments: Any) -> Any:
     """What the work returns; if it raises, a message that `error_in` understands, or
     ("memory",)."""
-    from tokenmill.errors import TokenmillError
+    from tokenmill.errors import OutOfMemoryError, TokenmillError, shortage
 
     try:
         return work(*arguments)
-    except TokenmillError as error:
-        return ("error", error.to_plain())
-    except MemoryError:
-        return ("memory",)
     except BaseException as error:  # a Rust panic is not an Exception
+        found = shortage(error) or error
+        if isinstance(found, OutOfMemoryError):
+            return ("memory",)
+        if isinstance(found, TokenmillError):
+            return ("error", found.to_plain())
         import traceback
 
         return ("bug", f"{type(error).__name__}: {error}", traceback.format_exc())

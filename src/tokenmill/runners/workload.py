@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class Workload:
-    """`due` is shared with the assembly's books; `num_slices` is the number of slices."""
+    """`due` is shared with the assembly's books; `num_slices` is the number of slices, and one more
+    for each kind of slices that is encoded again: it may not reach 0 before the last is drawn."""
 
     def __init__(
         self, slices: Iterator[Slice | None], num_slices: int, due: deque[ShardTask]
@@ -42,7 +43,8 @@ class Workload:
             pass
         slice_ = next(self._slices, self)
         if not isinstance(slice_, Workload):
-            self._num_slices -= slice_ is not None and not slice_.is_early  # it comes again
+            if slice_ is not None and not slice_.is_early and not slice_.is_pruning:
+                self._num_slices -= 1  # an early slice comes again; prunings were not planned
             return slice_
         self._num_slices = 0
         if is_closed:
@@ -50,5 +52,4 @@ class Workload:
         return None
 
     def __length_hint__(self) -> int:
-        # A slice may be handed out twice: the second time without duplicates (--dedup).
         return max(0, self._num_slices) + len(self._due)

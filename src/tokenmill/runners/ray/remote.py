@@ -107,6 +107,8 @@ def _facts(order: dict[str, Any]) -> dict[str, str]:
     if _found.get(key) != order["facts"]:
         # Not by Ray's runtime_env, which would start a new process: one second.
         configure_process()
+        # Ray's own handler raises SystemExit wherever the code is, which would be taken for a bug.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         import pyarrow as pa
 
         pa.set_cpu_count(1)
