@@ -96,7 +96,7 @@ def datasets(tmp_path_factory) -> Path:
     (folder / "corpus").mkdir()
     pq.write_table(pa.table({"text": made_texts(300)}), folder / "corpus" / "a.parquet")
     with _chdir(folder):
-        tokenmill.prepare("corpus/", "data/mine", num_proc=1, timings="timings.jsonl")
+        tokenmill.prepare("corpus/", "data/mine", num_proc=1)
         tokenmill.prepare("corpus/", "data/half", sample=0.5, num_proc=1)
         tokenmill.prepare("corpus/", "fineweb10B", format="llmc", num_proc=1)
     (folder / "fineweb10B" / "tokenmill.json").unlink()

@@ -45,7 +45,6 @@ from tokenmill.run.context import (
 from tokenmill.run.early_slices import EarlySlices
 from tokenmill.run.request import PrepareRequest, request_of
 from tokenmill.run.slice_queue import SliceQueue, encode_and_assemble
-from tokenmill.run.timings import require_own_timings, timed
 from tokenmill.run.watch import RunWatch
 from tokenmill.runners import Runner, Stopped
 from tokenmill.settings import resolved
@@ -68,11 +67,10 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
             raise Stopped
 
     with (
-        timed(config, watch) as timed_watch,
         kept_standard_input(config, watch.notice, stop_if_asked) as config,
         store_of(config.out).staging(Workspace(config.out).folder) as scratch,
     ):
-        context = RunContext(config, encoding, runner, timed_watch, scratch)
+        context = RunContext(config, encoding, runner, watch, scratch)
         manifest = _attempt(context) or _attempt(context)
     assert manifest is not None  # only resuming can ask for another attempt
     return manifest
@@ -113,7 +111,6 @@ def _attempt_with(context: RunContext, opened: contextlib.ExitStack) -> Manifest
         )
         return manifest
     request = request_of(context, found, remote)
-    require_own_timings(config, request)
 
     def rehearse() -> None:
         """Plan without writing, so that a command that fails to plan changes nothing."""

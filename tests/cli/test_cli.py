@@ -34,7 +34,7 @@ PREPARE_OPTIONS = """
     --tokenizer --pattern --eot-token --eot --empty --format --name --shard-tokens --seq-len --dtype
     --val-fraction --val-first-shard --no-val --shuffle --seed --num-proc --stall-timeout
     --partition --runner --ray-address --worker-cpus --worker-memory --keep-downloads
-    --no-keep-downloads --overwrite --pack --timings --dry-run --json --quiet --verbose --help
+    --no-keep-downloads --overwrite --pack --dry-run --json --quiet --verbose --help
 """
 
 

@@ -73,9 +73,9 @@ PREPARE = "tokenmill prepare corpus/*.parquet -o data/mine"
         ("verify a b", "unexpected argument 'b'", "tokenmill verify data/mine"),
         ("fineweb x -o y", "unexpected argument 'x'", "tokenmill fineweb --version 10B"),
         (
-            "report d --timings a.jsonl b.jsonl c.jsonl",
-            "unexpected argument 'b.jsonl'",
-            "repeat the option for each: --timings b.jsonl",
+            "inspect d --doc 1 2",
+            "unexpected argument '2'",
+            "repeat the option for each: --doc 2",
         ),
         ("tokenizers compare a --corpus b", "unexpected argument 'compare'", "tokenizer compare`?"),
         ("tokenizers x", "unexpected argument 'x'", "tokenmill tokenizers --help"),

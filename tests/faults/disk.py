@@ -21,12 +21,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill.storage import appended_file, file_piece, lock, new_file, partial_file
 from tokenmill.storage import disk as disk_module
+from tokenmill.storage import file_piece, lock, new_file, partial_file
 
-CHANGING_MODULES: tuple[Any, ...] = (
-    *(appended_file, disk_module, file_piece, lock, new_file, partial_file),
-)
+CHANGING_MODULES: tuple[Any, ...] = (*(disk_module, file_piece, lock, new_file, partial_file),)
 
 # What changes the disk. Reads, stat, listings and locks are not operations.
 CHANGES = (

@@ -32,7 +32,6 @@ from corpora import made_texts, write_corpus
 from s3_server import NO_FAULTS, Faults, S3Server
 from spoilt import sitecustomize
 from tokenmill.config import Config
-from tokenmill.dataset.timings import read_timings
 from tokenmill.errors import ConfigError
 from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
 from tokenmill.runners.start import workers_of
@@ -354,12 +353,10 @@ def test_ray_with_any_number_of_nodes_writes_the_same_bytes(mill, expected, tmp_
 def test_worker_cpus_say_how_many_workers_fit_on_a_node(mill, expected, tmp_path):
     mill.grow_to(2)
     mill.fault("time.sleep(0.01)")
-    options = ("--worker-cpus", 0.5, "--worker-memory", "100M", "--timings", tmp_path / "t.jsonl")
+    options = ("--worker-cpus", 0.5, "--worker-memory", "100M")
     done = mill.prepare(tmp_path / "out", *options)
     assert done.returncode == 0, done.stderr
     assert sums(tmp_path / "out") == expected
-    (timed,) = read_timings(str(tmp_path / "t.jsonl")).attempts
-    assert (timed.end, timed.last.documents) == ("complete", NUM_TEXTS)
     assert len(mill.pids()) > 2  # with a CPU for each there would be one on each node
 
 

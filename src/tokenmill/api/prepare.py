@@ -63,7 +63,6 @@ def prepare(
     stall_timeout: float = 300.0,
     overwrite: bool = False,
     keep_downloads: bool = True,
-    timings: str | os.PathLike[str] | None = None,
     pack: Quantity | None = None,
     progress: bool = False,
     watch: RunWatch | None = None,
@@ -88,7 +87,6 @@ def prepare(
     val              what is held out for validation: "fraction", "first-shard" or "none"
     seq_len          tokens per sample, if the format holds samples; "document" for one per document
     pack             also plan rows of this many tokens (see `tokenmill.pack`)
-    timings          a file outside of `out` to record the run's speed, for `tokenmill report`
     progress         show progress on stderr; in a notebook, below the cell
     watch            an object that is told of each step (see `tokenmill.run.RunWatch`)
     """

@@ -29,11 +29,6 @@ exit code 6 if a task is still running, or has slices left""",
         help="fail if a larger fraction of rows is bad (default: 0.001)",
     )
     parser.add_argument("--num-proc", type=int, metavar="N", help="workers (default: one per CPU)")
-    parser.add_argument(
-        "--timings",
-        metavar="FILE",
-        help="append to FILE how long it takes: for `report OUT --timings FILE`",
-    )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
@@ -52,9 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     require_positive("--num-proc", num_proc)
     workers = counted(num_proc or available_cpus(), "worker")
     with stderr_progress(lambda num_slices: workers, arguments.quiet) as progress:
-        manifest = finish(
-            arguments.out, progress, arguments.max_bad_fraction, num_proc, arguments.timings
-        )
+        manifest = finish(arguments.out, progress, arguments.max_bad_fraction, num_proc)
         progress.end()
         print_summary(manifest, arguments.out, arguments, progress, 0)
     return 0

@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import json
 import os
-import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +44,6 @@ examples:
   tokenmill report data/mine
   tokenmill report data/mine --exact -o mine.html
   tokenmill report data/gpt2 data/o200k -o compared.html
-  tokenmill report data/mine --timings timings.jsonl
   tokenmill report data/mine --markdown
   tokenmill report s3://bucket/mine
   tokenmill report llmc-shards/ --tokenizer gpt2""",
@@ -58,13 +56,6 @@ examples:
     how = parser.add_argument_group("what is read and shown")
     how.add_argument("--exact", action="store_true", help="read all tokens, on all cores")
     how.add_argument("--no-text", action="store_true", help="no documents: for a page to share")
-    how.add_argument(
-        "--timings",
-        action="append",
-        metavar="FILE",
-        help="draw the run's speed, from what `prepare --timings FILE` wrote; for several "
-        "--partition tasks, repeat it, or give a glob in quotes",
-    )
     how.add_argument("--json", action="store_true", help="the figures as JSON on stdout")
     how.add_argument("--markdown", action="store_true", help="a card for a README on stdout")
     how.add_argument(
@@ -106,11 +97,6 @@ def require_consistent(arguments: argparse.Namespace) -> None:
                 f"--{option} goes to standard output, and -o names a page",
                 hint=f"tokenmill report {arguments.folder} --{option} > {arguments.out}",
             )
-    if arguments.timings and arguments.other:
-        raise ConfigError(
-            "--timings is of one run, and there are two datasets",
-            hint=f"tokenmill report {shlex.quote(arguments.folder)} --timings FILE",
-        )
     require_tokenizer_with(arguments)
     if arguments.out not in (None, "-"):
         require_replaceable(arguments.out)
@@ -150,11 +136,6 @@ def surveyed(
     from tokenmill.runners.machine import available_cpus
 
     commands = commands_of(looked, arguments)
-    throughput = None
-    if arguments.timings:
-        from tokenmill.look.report.throughput import throughput_of
-
-        throughput = throughput_of(arguments.timings, looked.dataset.manifest, arguments.folder)
     reading = SurveyOptions(
         is_exact=arguments.exact,
         sampled=frozenset(
@@ -164,8 +145,7 @@ def surveyed(
         num_proc=arguments.num_proc or available_cpus(),
         progress=moving.show,
     )
-    figures = survey(looked, reading, commands)
-    return Surveyed(looked, commands, dataclasses.replace(figures, throughput=throughput))
+    return Surveyed(looked, commands, survey(looked, reading, commands))
 
 
 def show(found: list[Surveyed], arguments: argparse.Namespace) -> None:

@@ -168,11 +168,6 @@ def _add_running_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="replace the dataset in OUT once the new one is complete",
     )
-    running.add_argument(
-        "--timings",
-        metavar="FILE",
-        help="append to FILE, about once a second, what is done: for `report OUT --timings FILE`",
-    )
     running.add_argument("--dry-run", action="store_true", help="show the plan, write nothing")
     running.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
     running.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")

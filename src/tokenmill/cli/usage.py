@@ -51,7 +51,7 @@ class CommandParser(argparse.ArgumentParser):
             raise ConfigError(f"unexpected argument {action!r}", hint=hint)
 
     def _repeated_before(self, word: str) -> str | None:
-        """For another value of an option that is repeated for each: `--timings *.jsonl`."""
+        """For another value of an option that is repeated for each: `--doc 1 2`."""
         before = self._words[: self._words.index(word)] if word in self._words else []
         option = next((one for one in reversed(before) if _is_option(one)), None)
         action = self.options().get(option or "")

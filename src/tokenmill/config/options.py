@@ -94,7 +94,6 @@ class Config:
     stall_timeout: float = _not_in_identity(300.0)
     overwrite: bool = _not_in_identity(False)
     keep_downloads: bool = _not_in_identity(True)  # of Hub files, in the cache of huggingface_hub
-    timings: str | None = _not_in_identity(None)  # a file that records the speed of the run
     named: tuple[NamedSource, ...] = _not_in_identity(())  # their paths are `sources`, too
 
     def __post_init__(self) -> None:
@@ -159,8 +158,6 @@ class Config:
             **_tokenizer_options(self),
             "keep": _kept_text(self.keep),
         }
-        if self.timings is not None:
-            found["timings"] = _paths("timings", [self.timings])[0]
         for name in COUNTS:
             value: Any = getattr(self, name)
             if value is not None:
@@ -181,23 +178,6 @@ class Config:
         require_output(self.out)
         if self.runner != "inline":
             require_lasting(self.out)
-        if self.timings is not None:
-            self._check_timings(self.timings)
-
-    def _check_timings(self, path: str) -> None:
-        from tokenmill.storage.objects import is_url
-
-        if not path or is_url(path) or os.path.isdir(path):
-            what = "is a folder" if os.path.isdir(path) else "is not a local file"
-            raise ConfigError(f"--timings {path!r} {what}", hint="--timings timings.jsonl")
-        real, out = os.path.realpath(path), os.path.realpath(self.out)
-        if self.out and not is_url(self.out) and os.path.commonpath([real, out]) == out:
-            beside = os.path.normpath(os.path.join(self.out, "..", os.path.basename(path)))
-            raise ConfigError(
-                f"--timings {path} is inside of {self.out}: a dataset holds nothing that depends "
-                "on time",
-                hint=f"a file outside of it: --timings {shlex.quote(beside)}",
-            )
 
     def _check_text(self) -> None:
         _require_known("--lists", self.lists, LIST_POLICIES)

@@ -5,7 +5,6 @@ context.py      what every step needs: options, runner, watch, paths
 slice_queue.py  slices to the runner, records back
 early_slices.py slices of files that are still arriving
 completion.py   publishes the shards with their manifest
-timings.py      `--timings FILE`: records the speed of a run, beside the dataset
 partition.py    `--partition I/N`: encodes one share of a run; finish.py assembles all of them
 """
 

@@ -25,7 +25,6 @@ from tokenmill.run.context import RunContext, assembly_of, names_of
 from tokenmill.run.partition_notes import incomplete, noted
 from tokenmill.run.request import PrepareRequest
 from tokenmill.run.slice_queue import SliceQueue, encode_and_assemble
-from tokenmill.run.timings import require_own_timings, timed
 from tokenmill.run.watch import RunWatch, SilentWatch
 from tokenmill.runners.start import writing_runner
 from tokenmill.storage import objects
@@ -37,7 +36,6 @@ def finish(
     watch: RunWatch | None = None,
     max_bad_fraction: float | None = None,
     num_proc: int | None = None,
-    timings: str | None = None,
 ) -> Manifest:
     """Assemble the parts that tasks have encoded in `out`, and return the manifest.
 
@@ -57,12 +55,8 @@ def finish(
             hint=f"begin with: tokenmill prepare SOURCE -o {shlex.quote(out)} --partition 1/N",
         )
     plan = Plan.load(workspace.plan_path)
-    config, encoding = _config_of(
-        plan, out, {"max_bad_fraction": max_bad_fraction, "timings": timings}
-    )
-    require_own_timings(config, PrepareRequest(plan.identity, plan.inputs))
-    with timed(config, watch) as timed_watch:
-        return _made_dataset(config, encoding, plan, timed_watch, num_proc)
+    config, encoding = _config_of(plan, out, max_bad_fraction)
+    return _made_dataset(config, encoding, plan, watch, num_proc)
 
 
 def _made_dataset(
@@ -143,10 +137,12 @@ def _assemble(
         ) from error
 
 
-def _config_of(plan: Plan, out: str, typed: dict[str, Any]) -> tuple[Config, EncodingId]:
-    """The configuration of the plan, as far as assembly needs it, with options that are not part of
+def _config_of(plan: Plan, out: str, max_bad_fraction: float | None) -> tuple[Config, EncodingId]:
+    """The configuration of the plan, as far as assembly needs it. `max_bad_fraction` is not part of
     it; None: not given."""
-    given = {name: value for name, value in typed.items() if value is not None}
+    given: dict[str, Any] = {}
+    if max_bad_fraction is not None:
+        given["max_bad_fraction"] = max_bad_fraction
     try:
         # The plan does not have the vocabulary's path, which --limit-tokens may need.
         source = noted(Workspace(out)).get("vocabulary")

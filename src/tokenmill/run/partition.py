@@ -52,7 +52,6 @@ from tokenmill.run.context import (
 from tokenmill.run.partition_notes import note
 from tokenmill.run.request import request_of
 from tokenmill.run.slice_queue import SliceQueue, encoded
-from tokenmill.run.timings import require_own_timings, timed
 from tokenmill.run.watch import RunWatch
 from tokenmill.runners import Runner, Stopped
 from tokenmill.settings import identity_of, resolved
@@ -89,16 +88,14 @@ def encode_partition(
     workspace = Workspace(config.out)
     begun = begun_in(config, identity_of(config, encoding))
     with (
-        timed(config, watch) as timed_watch,
         # Not in the work folder, so that a task can remove its own downloads.
         scratch_folder() as scratch,
         contextlib.closing(RemoteInputs(config, scratch, watch.notice, begun.revisions)) as remote,
     ):
         begun.require_cached(remote)
-        context = RunContext(config, encoding, runner, timed_watch, scratch)
+        context = RunContext(config, encoding, runner, watch, scratch)
         found = all_inputs(config, remote)
         request = request_of(context, found, remote)
-        require_own_timings(config, request)
         if (manifest := workspace.finished(request)) is not None:
             with contextlib.suppress(ConflictError):  # others may still be working
                 workspace.remove_leftovers(request)

@@ -255,7 +255,6 @@ def change_default(kind, name: str, value) -> None:
 CHANGES = {
     **dict.fromkeys(
         (
-            "tokenmill.storage.appended_file",
             "tokenmill.storage.disk",
             "tokenmill.storage.file_piece",
             "tokenmill.storage.lock",

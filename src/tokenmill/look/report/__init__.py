@@ -5,6 +5,5 @@
     comparison_page(before, after)                          two of them (comparison.py)
     card(figures)                                           lines of Markdown (card.py)
 
-It only reads a finished dataset and, for the throughput of the run, a file that `prepare --timings`
-wrote (throughput.py). No run depends on it.
+It only reads a finished dataset. No run depends on it.
 """

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from tokenmill.look.report import words
 from tokenmill.look.report.figures import Figures
-from tokenmill.look.report.throughput_panel import run_in_words
 from tokenmill.wording.escapes import printable
 from tokenmill.wording.plural import counted
 from tokenmill.wording.quantities import shown_bytes, shown_count
@@ -61,8 +60,6 @@ def _rows(figures: Figures) -> Iterator[tuple[str, str]]:
     for split in figures.splits:
         if split.duplicates is not None and split.duplicates.is_exact:
             yield f"{split.split} duplicates", words.duplicates(split.duplicates)
-    if figures.throughput is not None:
-        yield "the run", run_in_words(figures.throughput)
     if figures.proof is not None:
         counts = figures.proof.counts
         yield "rows", f"{shown_count(counts['num_rows'])} = {figures.proof.shown_counts}"

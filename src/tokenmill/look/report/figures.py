@@ -1,7 +1,7 @@
 """The figures of a report: plain values, which the page, the JSON and the card all show.
 
 Each group states how much it was measured on. Nothing depends on time, machine or the number of
-processes, except `throughput`, which comes from a file of timings.
+processes.
 """
 
 from __future__ import annotations
@@ -157,58 +157,6 @@ class QuarantineFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptFigures:
-    """One start of `prepare`; what it did itself."""
-
-    began: str  # in UTC
-    seconds: float
-    num_slices: int
-    num_resumed: int  # slices that earlier attempts had encoded
-    total_slices: int
-    num_documents: int
-    num_tokens: int
-    text_bytes: int
-    downloaded_bytes: int
-    end: str | None  # complete, stopped, failed; None: not recorded
-
-
-@dataclass(frozen=True, slots=True)
-class ThroughputBin:
-    start: float  # in seconds of running time
-    stop: float
-    documents_per_second: int
-    tokens_per_second: int
-    text_bytes_per_second: int
-    downloaded_per_second: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Between two attempts."""
-
-    at: float  # in seconds of running time
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class ThroughputFigures:
-    """How fast the run was, over all its attempts."""
-
-    seconds: float  # in which an attempt ran
-    num_documents: int
-    num_tokens: int
-    text_bytes: int
-    downloaded_bytes: int
-    writing_seconds: float | None  # after the last slice
-    bins: tuple[ThroughputBin, ...]
-    pauses: tuple[Pause, ...]  # the longest
-    num_attempts: int
-    attempts: tuple[AttemptFigures, ...]  # the last ones
-    num_earlier: int  # attempts of the same run, made before
-    num_unreadable: int  # lines
-
-
-@dataclass(frozen=True, slots=True)
 class ShownDocument:
     why: str
     place: Place
@@ -238,7 +186,6 @@ class Figures:
     missing: str | None  # why there is no text, and what to type
     verify_command: str
     inspect_command: str
-    throughput: ThroughputFigures | None = None  # of the run, if there are timings
 
     @property
     def is_exact(self) -> bool:

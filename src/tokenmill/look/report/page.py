@@ -22,7 +22,6 @@ from tokenmill.look.report.figures import Figures
 from tokenmill.look.report.origin_panels import duplicates_panel, quarantine_panel, sources_panel
 from tokenmill.look.report.proof_panel import proof_panel
 from tokenmill.look.report.split_panels import lengths_panel, ratios_panel, splits_panel
-from tokenmill.look.report.throughput_panel import throughput_section
 from tokenmill.look.report.token_panel import tokens_panel
 from tokenmill.look.web import Element, Node, element
 from tokenmill.wording.plural import counted
@@ -41,7 +40,6 @@ def report_page(figures: Figures) -> bytes:
             sources_panel(figures),
             quarantine_panel(figures),
             duplicates_panel(figures),
-            _throughput(figures),
             _documents(figures),
         )
         if one is not None
@@ -95,10 +93,6 @@ def headline_numbers(figures: Figures) -> Element:
         ids = counted(found.tokenizer["n_vocab"], "id")
         numbers.append(("tokenizer", str(found.tokenizer["name"]), ids))
     return big_numbers(numbers)
-
-
-def _throughput(figures: Figures) -> Element | None:
-    return None if figures.throughput is None else throughput_section(figures.throughput)
 
 
 def _documents(figures: Figures) -> Element | None:

@@ -10,12 +10,6 @@ from tokenmill.look.web import Element, element
 from tokenmill.wording.plural import counted
 from tokenmill.wording.quantities import shown_bytes
 
-_THROUGHPUT = (
-    "How fast the run was is not in a dataset: its manifest holds nothing that depends on time or "
-    "machine, so that the same run has the same manifest. With --timings FILE, prepare writes "
-    "it to a file, and report draws it."
-)
-
 
 def proof_panel(figures: Figures) -> Element:
     proof, found = figures.proof, figures.glance
@@ -69,7 +63,6 @@ def proof_panel(figures: Figures) -> Element:
             table(("option", "value"), words.plain_rows(options), (0, 1), (1,)),
             table(("version of", ""), words.plain_rows(proof.versions), (0, 1)),
         ),
-        [paragraph(_THROUGHPUT, soft=True)] if figures.throughput is None else [],
     )
 
 
