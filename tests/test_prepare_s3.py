@@ -22,6 +22,7 @@ from tokenmill.errors import (
     OutputError,
 )
 from tokenmill.storage import retry
+from tokenmill.storage.checked_json import checksummed
 
 SMALL = {"slice_bytes": 20_000, "num_proc": 1}
 LAYOUTS: dict[str, dict[str, object]] = {
@@ -174,9 +175,12 @@ def test_prepare_when_a_record_says_something_else_then_integrity_error(
         with pytest.raises(NetworkError):
             prepared(corpus, out, **LAYOUTS["npy"])
     [key] = [key for key in s3.keys(bucket) if key.endswith("records/00000000.json")]
-    s3.client().put_object(Bucket=bucket, Key=key, Body=b"{}")
+    s3.client().put_object(Bucket=bucket, Key=key, Body=checksummed(b"{}"))
     with pytest.raises(IntegrityError, match="the same work had two results"):
         prepared(corpus, out, **LAYOUTS["npy"])
+    s3.client().put_object(Bucket=bucket, Key=key, Body=b"{}")  # a damaged one is replaced
+    prepared(corpus, out, **LAYOUTS["npy"])
+    assert tokenmill.verify(out).is_whole
 
 
 def test_prepare_when_one_request_in_20_fails_then_the_same_files(s3, bucket, corpus, tmp_path):

@@ -27,6 +27,7 @@ from tokenmill.errors import ConfigError, ConflictError, IntegrityError, Network
 from tokenmill.formats import NAMES, get_format
 from tokenmill.runners import Stopped
 from tokenmill.storage import files, objects, retry
+from tokenmill.storage.checked_json import checksummed
 from tokenmill.storage.objects import s3 as s3_store
 from tokenmill.storage.objects import store
 
@@ -232,7 +233,7 @@ def test_convert_when_a_record_says_something_else_then_integrity_error_until_ov
     with s3.failing(Faults(kinds=("slow down",), only=puts_from(7))), pytest.raises(NetworkError):
         converted(nano, out, "npy", num_proc=1)
     [key] = [key for key in s3.keys(bucket) if key.endswith("tasks/train-00000001-000000.json")]
-    s3.client().put_object(Bucket=bucket, Key=key, Body=b"{}")
+    s3.client().put_object(Bucket=bucket, Key=key, Body=checksummed(b"{}"))
     with pytest.raises(IntegrityError, match="the same work had two results"):
         converted(nano, out, "npy")
     converted(nano, out, "npy", overwrite=True)

@@ -185,6 +185,53 @@ def test_late_run_when_stopped_by_a_signal_then_exit_6_and_the_newer_dataset_is_
     assert prepared(source, out, **SHUFFLED, seed=2) == newer
 
 
+def test_run_when_another_began_while_it_planned_then_it_does_not_displace_it(
+    source, s3, bucket, monkeypatch
+):
+    """Two runs without --overwrite: the second continues the first, or is in conflict with it."""
+    from tokenmill.dataset.workspace import Workspace
+
+    begun, out = Workspace._begun, f"s3://{bucket}/out"
+    for number, (options, is_same) in enumerate([(NPY, True), ({"format": "llmc"}, False)]):
+        place, first = f"{out}{number}", []
+
+        def late(workspace, plan, seen, place=place, first=first):
+            if not first:
+                first.append(None)
+                stopped_at(s3, 0, is_shard, lambda: prepared(source, place, **NPY))
+            return begun(workspace, plan, seen)
+
+        monkeypatch.setattr(Workspace, "_begun", late)
+        if is_same:
+            plans = sum("plan.json" in r and is_write(r) for r in s3.requests)
+            prepared(source, place, **options)
+            assert sum("/parts/" in r and is_write(r) for r in s3.requests) == 1  # not twice
+            assert plans == 0
+        else:
+            with pytest.raises(ConflictError, match="was started differently"):
+                prepared(source, place, **options)
+            require_whole(place, prepared(source, place, **NPY))
+
+
+def test_overwrite_when_it_is_refused_then_the_old_dataset_is_no_success(source, s3, bucket):
+    """A damaged dataset that was copied there: it cannot be replaced, and that is said."""
+    out = f"s3://{bucket}/out"
+    prepared(source, f"s3://{bucket}/made", **NPY)
+    for name, data in dataset_in(s3, bucket, "made/").items():
+        s3.client().put_object(Bucket=bucket, Key=f"out/{name}", Body=data)
+    with pytest.raises(ConflictError, match="was copied there"):
+        prepared(source, out, **NPY, overwrite=True)
+    s3.client().put_object(Bucket=bucket, Key="out/tokenmill.json", Body=b"")
+    with pytest.raises(ConflictError, match="remove it, or choose another folder"):
+        prepared(source, out, **NPY, overwrite=True)
+
+
+def test_plan_when_a_folder_was_copied_to_a_bucket_then_it_is_not_a_runs(source, s3, bucket):
+    key = "out/.tokenmill/plan.json"
+    s3.client().put_object(Bucket=bucket, Key=key, Body=b"of a run on a disk")
+    require_whole(f"s3://{bucket}/out", prepared(source, f"s3://{bucket}/out", **NPY))
+
+
 # Killed midway
 
 

@@ -20,7 +20,7 @@ from tokenmill.errors import ConflictError, DamagedWorkError
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import checked_object, checksum_of, checksummed
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from tokenmill.dataset.places import (
     WORK_NAME,
     LatestRun,
     latest_run,
+    plan_of,
     pointed_run,
     pointer_to,
     run_of,
@@ -38,11 +39,11 @@ from tokenmill.storage.store import store_of
 MAX_REPLACED = 20
 
 
-def begin(out: str, plan_id: str, create_plan: Callable[[str], bool]) -> bool:
-    """Make this the latest run; False: another run began meanwhile. `create_plan` saves the plan at
-    a path."""
-    seen, run = latest_run(out), run_of(plan_id)
-    create_plan(os.path.join(work_of(out, plan_id), "plan.json"))
+def begin(out: str, seen: LatestRun, plan_id: str, create_plan: Callable[[str], bool]) -> bool:
+    """Make this the latest run, after `seen`; False: another run began meanwhile. `create_plan`
+    saves the plan at a path."""
+    run = run_of(plan_id)
+    create_plan(plan_of(out, run))
     if files.swap_file(run_path(out), seen.data, LatestRun(run, _before(seen)).to_json()):
         return True
     files.remove_folder(work_of(out, plan_id))
@@ -115,7 +116,7 @@ def clean_up(out: str) -> bool:
     work = os.path.join(out, WORK_NAME, seen.run)
     if not seen.run or seen.run != _pointed(out):
         return False
-    has_plan = files.exists(os.path.join(work, "plan.json"))
+    has_plan = files.exists(plan_of(out, seen.run))
     for run in seen.replaced if has_plan else ():
         files.remove_folder(os.path.join(out, WORK_NAME, run))
         files.remove_folder(os.path.join(out, run))

@@ -51,15 +51,7 @@ def files_at(folder: str, with_others: bool = False) -> DatasetFiles:
 
 def _below_url(url: str, with_others: bool) -> DatasetFiles:
     try:
-        manifest, given = objects.look(f"{url}/{MANIFEST_NAME}"), url
-        if manifest is not None and (run := _pointed(url, manifest)) is not None:
-            url = f"{url}/{run}"
-            manifest = objects.look(f"{url}/{MANIFEST_NAME}")
-            if manifest is None:
-                raise IntegrityError(
-                    f"{given} points to {url}, which holds no manifest",
-                    hint="was it removed? Prepare the dataset again: --overwrite",
-                )
+        url, manifest = _followed(url)
         if manifest is None:
             if objects.look(plan_path(url)) is not None:
                 raise _unfinished(url)
@@ -72,6 +64,25 @@ def _below_url(url: str, with_others: bool) -> DatasetFiles:
         raise
     except OSError as error:
         raise unreadable_object(url, error) from error
+
+
+def _followed(url: str) -> tuple[str, ObjectInfo | None]:
+    """The folder of the dataset at a URL, and its manifest, if there is one."""
+    found = objects.look(f"{url}/{MANIFEST_NAME}")
+    run = None if found is None else _pointed(url, found)
+    while run is not None:
+        folder = f"{url}/{run}"
+        manifest = objects.look(f"{folder}/{MANIFEST_NAME}")
+        if manifest is not None:
+            return folder, manifest
+        found = objects.look(f"{url}/{MANIFEST_NAME}")
+        if found is None or (now := _pointed(url, found)) == run:
+            raise IntegrityError(
+                f"{url} points to {folder}, which holds no manifest",
+                hint="was it removed? Prepare the dataset again: --overwrite",
+            )
+        run = now  # it was replaced at this moment
+    return url, found
 
 
 def _pointed(url: str, info: ObjectInfo) -> str | None:

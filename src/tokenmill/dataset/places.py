@@ -31,6 +31,7 @@ from tokenmill.storage.store import store_of
 WORK_NAME = ".tokenmill"
 POINTER_NAME = "tokenmill.json"  # the name of a manifest, too: it is what one looks for
 MAX_POINTER_BYTES = 256
+_NO_RUN = "none"  # nothing has this name
 _ID = re.compile("[0-9a-f]{16}", re.ASCII)
 
 
@@ -40,7 +41,11 @@ def is_row_plan(name: str) -> bool:
 
 def plan_path(out: str) -> str:
     """Where the plan of an unfinished run is, if there is one."""
-    run = "" if store_of(out).has_locks else latest_run(out).run
+    return plan_of(out, "" if store_of(out).has_locks else latest_run(out).run or _NO_RUN)
+
+
+def plan_of(out: str, run: str) -> str:
+    """The path of a run's plan; on a disk, of any run's (`run` is "")."""
     return os.path.join(out, WORK_NAME, run, "plan.json")
 
 

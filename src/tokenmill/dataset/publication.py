@@ -135,6 +135,22 @@ def settle(out: str) -> bool:
     return True
 
 
+def abandon(out: str) -> None:
+    """Remove what an interrupted publication has moved, if the old dataset is not whole any more.
+    The publication itself cannot be completed, and is to be forgotten."""
+    if os.path.exists(os.path.join(out, MANIFEST_NAME)):
+        return
+    try:
+        plain = checked_object(files.read_file(publish_path(out)))
+        manifest = Manifest.from_plain(json.loads(plain["manifest"]))
+        names = [*(file.name for file in manifest.files), *plain["remove"]]
+        for name in names:
+            require_inside(name)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return  # there is none, or nothing can be known of it
+    _remove_files(out, names)
+
+
 def settle_to_read(out: str) -> None:
     """Like `settle`, for a command that only reads: a failure matters only while the dataset is
     partly moved."""

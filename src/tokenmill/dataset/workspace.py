@@ -22,7 +22,16 @@ from tokenmill.corpus.plan import identity_differences
 from tokenmill.dataset import bucket_runs, publication
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
 from tokenmill.dataset.output_names import OutputNames
-from tokenmill.dataset.places import WORK_NAME, dataset_folder, lock_path, plan_path, work_of
+from tokenmill.dataset.places import (
+    WORK_NAME,
+    LatestRun,
+    dataset_folder,
+    latest_run,
+    lock_path,
+    plan_of,
+    plan_path,
+    work_of,
+)
 from tokenmill.errors import (
     ConflictError,
     DamagedWorkError,
@@ -107,6 +116,7 @@ class Workspace:
         """The requested dataset, finished earlier or by this attempt. None: the run to continue was
         damaged and, because of --overwrite, discarded; the caller tries again."""
         is_continued = False
+        before = dataset_folder(self.out) if overwrite and not self._store.has_locks else None
         if overwrite:
             publication.require_no_link(self.folder)
             if (manifest := self._just_published(request)) is not None:
@@ -121,7 +131,8 @@ class Workspace:
         try:
             return attempt()
         except ConflictError:
-            if (manifest := self._finished_meanwhile(request)) is None:
+            is_as_before = overwrite and dataset_folder(self.out) == before
+            if is_as_before or (manifest := self._finished_meanwhile(request)) is None:
                 raise
             return manifest
         except DamagedWorkError as error:
@@ -195,18 +206,23 @@ class Workspace:
     def begin_or_continue(self, request: Request[P], make: Callable[[], P | None]) -> P:
         """The plan of the unfinished run, which must be of this request; or a new plan. `make`
         returns None if it found an existing plan."""
-        if not self.has_plan:
-            plan = make()
-            if plan is not None and (begun := self._begun(plan)) is not None:
+        seen = LatestRun() if self._store.has_locks else latest_run(self.out)
+        has_plan = self.has_plan if self._store.has_locks else bool(seen.run) and self._has(seen)
+        if not has_plan:
+            plan = make()  # which may take long
+            if plan is not None and (begun := self._begun(plan, seen)) is not None:
                 return begun
         return self._continued(request)
 
-    def _begun(self, plan: P) -> P | None:
-        """The plan as it was saved; None: another run was faster."""
+    def _has(self, run: LatestRun) -> bool:
+        return files.exists(plan_of(self.out, run.run))
+
+    def _begun(self, plan: P, seen: LatestRun) -> P | None:
+        """The plan as it was saved; None: another run was faster, since `seen` was the latest."""
         if self._store.has_locks:
             return plan if plan.create(self.plan_path) else None
         plan = plan.with_own_id()
-        return plan if bucket_runs.begin(self.out, plan.plan_id, plan.create) else None
+        return plan if bucket_runs.begin(self.out, seen, plan.plan_id, plan.create) else None
 
     def _continued(self, request: Request[P]) -> P:
         try:
@@ -324,6 +340,7 @@ class Workspace:
     def discard(self) -> None:
         """Remove the unfinished run; the finished dataset beside it stays."""
         if self._store.has_locks:
+            publication.abandon(self.out)
             self._remove(self.forget_plan)
         elif not bucket_runs.is_published(self.out):
             bucket_runs.discard(self.out)

@@ -130,8 +130,9 @@ class Store(Protocol):
         processes that would replace `old`, one gets True."""
 
     def write_record(self, path: str, data: bytes, is_durable: bool = True) -> None:
-        """Create a small file that records finished work. If it exists, it must be empty or its
-        contents identical; a store that compares them raises DamagedWorkError."""
+        """Create a small file that records finished work. If it exists, its contents must be
+        identical, unless they are empty or damaged; a store that compares them raises
+        DamagedWorkError."""
 
     def sync_files(self, folder: str, names: Iterable[str]) -> None:
         """Make files durable that were written without a sync."""

@@ -123,7 +123,9 @@ class ObjectStore:
     def write_record(self, path: str, data: bytes, is_durable: bool = True) -> None:
         if self.create_file(path, data) or (found := self.read_file(path)) == data:
             return
-        if not found and self.swap_file(path, b"", data):  # emptied: the work is to be done again
+        # Emptied, because the work is to be done again, or damaged.
+        is_to_be_replaced = not found or (is_intact(data) and not is_intact(found))
+        if is_to_be_replaced and self.swap_file(path, found, data):
             return
         raise DamagedWorkError(
             f"{path} exists with different contents: the same work had two results",
