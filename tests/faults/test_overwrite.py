@@ -564,5 +564,57 @@ def test_overwrite_when_a_staged_shard_is_gone_after_a_kill_then_the_old_one_doe
     assert manifest == prepared(source, str(tmp_path / "new"), **options, seed=2)
 
 
+def interrupted(source: str, out: str, num_moved: int, monkeypatch, **options: object) -> None:
+    """A run with --overwrite that died after it had moved `num_moved` files."""
+    move, left = publication.disk.rename_if_there, [num_moved]
+
+    def some(*arguments: str) -> bool:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return move(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publication.disk, "rename_if_there", some)
+        with pytest.raises(KeyboardInterrupt):
+            prepared(source, out, overwrite=True, **options)
+
+
+def test_resume_when_a_staged_shard_was_changed_after_a_kill_then_it_is_not_published(
+    tmp_path, monkeypatch
+):
+    source, out = corpus(tmp_path), str(tmp_path / "out")
+    options = {"format": "npy", "shard_tokens": 2000, "shuffle": True}
+    prepared(source, out, **options, seed=1)
+    interrupted(source, out, 2, monkeypatch, **options, seed=2)
+    staged = sorted(Path(out).glob(f"{WORK_NAME}/*/shards/*.npy"))[-1]
+    data = bytearray(staged.read_bytes())
+    data[-3] ^= 1
+    staged.write_bytes(data)
+    with pytest.raises(IntegrityError, match="has changed since it was written"):
+        prepared(source, out, **options, seed=2)
+    prepared(source, out, **options, seed=2, overwrite=True)
+    assert tokenmill.verify(out).is_whole
+
+
+@pytest.mark.parametrize(
+    "formats", [("npy", "megatron", "nanogpt"), ("nanogpt", "npy", "megatron")]
+)
+def test_overwrite_when_a_publication_is_abandoned_then_nothing_of_it_is_left(
+    formats, tmp_path, monkeypatch
+):
+    source, out = corpus(tmp_path), str(tmp_path / "out")
+    first, second, third = formats
+    prepared(source, out, format=first)
+    interrupted(source, out, 1, monkeypatch, format=second)
+    journal = Path(out, WORK_NAME, JOURNAL)
+    for path in Path(out).glob(f"{WORK_NAME}/*/shards/*"):
+        path.unlink()
+    assert journal.exists()
+    manifest = prepared(source, out, format=third, overwrite=True)
+    names = {"tokenmill.json", *(file.name for file in manifest.files)}
+    assert {p.relative_to(out).as_posix() for p in Path(out).rglob("*") if p.is_file()} == names
+
+
 def raise_(error: BaseException, *_: object) -> None:
     raise error

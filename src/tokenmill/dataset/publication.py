@@ -28,6 +28,8 @@ from tokenmill.dataset.places import (
     work_of,
 )
 from tokenmill.errors import ConflictError, DamagedWorkError, IntegrityError, OutputError
+from tokenmill.runners.machine import available_cpus
+from tokenmill.runners.threads import in_threads
 from tokenmill.storage import disk, files
 from tokenmill.storage.checked_json import CHECKSUM_BYTES, checked_object, checksum_of, checksummed
 from tokenmill.storage.hashing import sha256_at
@@ -53,7 +55,8 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
     path = publish_path(out)
     _require_own_plan(out, plan_id)
     _require_names_free(out, names - set(replaced or ()))
-    _require_whole(os.path.join(work_of(out, plan_id), SHARDS_NAME), out, manifest)
+    staged = os.path.join(work_of(out, plan_id), SHARDS_NAME)
+    _require_whole(staged, out, manifest, is_hashed=False)
     files.write_record(path, checksummed(json.dumps(data, sort_keys=True).encode()))
     try:
         # Locks do not work everywhere: a run that came in between has another plan.
@@ -61,7 +64,7 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
     except ConflictError:
         files.remove(path)
         raise
-    _complete(out)
+    _complete(out, is_interrupted=False)
 
 
 def _require_names_free(out: str, names: Iterable[str]) -> None:
@@ -74,32 +77,36 @@ def _require_names_free(out: str, names: Iterable[str]) -> None:
         )
 
 
-def _require_whole(staged: str, out: str, manifest: Manifest) -> None:
+def _require_whole(staged: str, out: str, manifest: Manifest, is_hashed: bool) -> None:
     """Raise an error, before the old dataset is touched, if the new one cannot be moved into place:
     one of its files is missing or changed, or a file has the name of its folder."""
     for below in {os.path.dirname(file.name) for file in manifest.files} - {""}:
         path = os.path.join(out, below)
         if os.path.lexists(path) and not os.path.isdir(path):
             raise in_the_way(path, "file")
-    for file in manifest.files:
-        if files.size(os.path.join(staged, file.name)) != file.num_bytes:
-            _require_moved(staged, out, file)
+
+    def check(file: OutputFile) -> None:
+        _require_file(staged, out, file, is_hashed)
+
+    for _ in in_threads(check, manifest.files, available_cpus()):
+        pass
 
 
-def _require_moved(staged: str, out: str, file: OutputFile) -> None:
-    """Raise DamagedWorkError unless the file, which is not staged, is in its place already. An old
-    file may have its name and its size."""
-    path = os.path.join(out, file.name)
+def _require_file(staged: str, out: str, file: OutputFile, is_hashed: bool) -> None:
+    """Raise DamagedWorkError unless the file is staged, or in its place already. An old file there
+    may have its name and its size, so its sha256 is compared; that of a staged one if `is_hashed`:
+    then it was made by an attempt that died."""
+    path = os.path.join(staged, file.name)
+    if not os.path.lexists(path):
+        path, is_hashed = os.path.join(out, file.name), True
     pieces = (file.sha256,) if isinstance(file.sha256, str) else file.sha256
-    is_candidate = (
-        not os.path.lexists(os.path.join(staged, file.name))
-        and os.path.isfile(path)
-        and os.path.getsize(path) == file.num_bytes
-    )
-    if is_candidate and sha256_at(path, 0, file.num_bytes, len(pieces) > 1) == pieces:
+    is_candidate = os.path.isfile(path) and os.path.getsize(path) == file.num_bytes
+    if is_candidate and (
+        not is_hashed or sha256_at(path, 0, file.num_bytes, len(pieces) > 1) == pieces
+    ):
         return
     raise DamagedWorkError(
-        f"{os.path.join(staged, file.name)} is missing or has changed size since it was written",
+        f"{os.path.join(staged, file.name)} is missing or has changed since it was written",
         hint="find out what changed it, then start again with --overwrite",
     )
 
@@ -131,7 +138,7 @@ def settle(out: str) -> bool:
         return False
     require_no_link(os.path.join(out, WORK_NAME))
     with store_of(out).lock(lock_path(out)):
-        _complete(out)
+        _complete(out, is_interrupted=True)
     return True
 
 
@@ -180,7 +187,7 @@ def _is_published(out: str) -> bool:
         return False
 
 
-def _complete(out: str) -> None:
+def _complete(out: str, is_interrupted: bool) -> None:
     """Move the new dataset into place, continuing where an earlier attempt stopped.
 
     Without a lock, this call may run arbitrarily late. The plan exists until the move is complete,
@@ -210,7 +217,7 @@ def _complete(out: str) -> None:
         return
     try:
         if not is_in_place:
-            _require_whole(staged, out, manifest)
+            _require_whole(staged, out, manifest, is_interrupted)
             manifest_path = os.path.join(out, MANIFEST_NAME)
             disk.remove_for_good(manifest_path)
             disk.remove_temporaries_of(manifest_path)
