@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import scenarios
@@ -26,10 +25,7 @@ from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.inspect import look_into
 from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.dataset.places import WORK_NAME
-from tokenmill.encode import record
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError, OutputError
-from tokenmill.storage import files, hashing, objects
-from tokenmill.storage.hashing import PIECE_BYTES
 from tokenmill.storage.lock import lock
 
 NUM_LOSSES = 40  # for each replacement
@@ -442,103 +438,7 @@ def test_conversion_of_a_damaged_dataset_then_the_old_one_is_what_it_was(scratch
     trials.check_ends_well("damaged source")
 
 
-# In an object store
-
-
-class Store:
-    """A dataset in a bucket that is replaced, up to a moment of its publication."""
-
-    def __init__(self, s3, bucket: str, source: str, folder: Path) -> None:
-        self._s3, self._bucket, self._source = s3, bucket, source
-        self.out = f"s3://{bucket}/out"
-        FEWER.run(source, str(folder / "fewer"))
-        NPY.run(source, str(folder / "npy"))
-        self.old, self.new = files_in(str(folder / "npy")), files_in(str(folder / "fewer"))
-        NPY.run(source, self.out)
-        assert self.files(hidden=True) == self.old
-
-    def files(self, hidden: bool = False) -> Files:
-        keys = [key.removeprefix("out/") for key in self._s3.keys(self._bucket)]
-        return {
-            key: self._s3.read(self._bucket, f"out/{key}")
-            for key in keys
-            if hidden or not key.startswith(".")
-        }
-
-    def run(self) -> None:
-        FEWER.run(self._source, self.out, overwrite=True)
-
-    def crash(self, monkeypatch, name: str, calls: int = 1, module=publication) -> None:
-        """Until the so many-th call of a function of `storage.files` by a module."""
-        real, left = getattr(files, name), [calls]
-
-        def dying(*arguments, **options):
-            left[0] -= 1
-            if left[0] <= 0:
-                raise Gone
-            return real(*arguments, **options)
-
-        with monkeypatch.context() as patch, pytest.raises(Gone):
-            patch.setattr(module, "files", SimpleNamespace(**{**vars(files), name: dying}))
-            self.run()
-
-
-@pytest.fixture
-def store(s3, bucket, scratch, monkeypatch) -> Store:
-    monkeypatch.setattr(hashing, "PIECE_BYTES", PIECE_BYTES)
-    return Store(s3, bucket, corpus(scratch), scratch)
-
-
-# The first move takes the old manifest's place.
-STORE_MOMENTS = [("move", 1), ("move", 2), ("move", 3), ("remove_all", 1)]
-
-
-@pytest.mark.parametrize(
-    ("reader", "name", "calls"),
-    [
-        *((verified, *moment) for moment in STORE_MOMENTS),
-        (inspected, "move", 2),
-        (converted_on, "move", 2),
-    ],
-)
-def test_reader_of_a_store_when_publication_was_interrupted_then_it_completes_it(
-    reader, name, calls, store, scratch, monkeypatch
-):
-    store.crash(monkeypatch, name, calls)
-    reader(store.out, scratch)
-    assert store.files(hidden=True) == store.new
-
-
-@pytest.mark.parametrize(("name", "calls"), STORE_MOMENTS)
-def test_overwrite_in_a_store_when_publication_was_interrupted_then_it_continues(
-    name, calls, store, monkeypatch
-):
-    store.crash(monkeypatch, name, calls)
-    store.run()
-    assert store.files(hidden=True) == store.new
-
-
-def test_reader_of_a_store_when_nothing_was_published_then_it_sees_the_old_one(store, monkeypatch):
-    store.crash(monkeypatch, "write_record", calls=6, module=record)
-    assert tokenmill.verify(store.out).is_whole
-    assert store.files() == store.old
-    store.run()
-    assert store.files(hidden=True) == store.new
-
-
-def test_reader_of_a_store_that_it_may_not_write_to_then_it_says_so(store, monkeypatch):
-    store.crash(monkeypatch, "move")
-
-    def denied(*_):
-        raise PermissionError(errno.EACCES, "Access Denied")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(objects, "copy", denied)
-        denial = pytest.raises(OutputError, match="was not completely moved into place")
-        with denial:
-            open_dataset(store.out)
-    assert open_dataset(store.out).num_tokens
-    assert store.files(hidden=True) == store.new
+# What an attempt that died has staged
 
 
 def test_overwrite_when_a_staged_shard_is_gone_after_a_kill_then_the_old_one_does_not_pass_for_it(
