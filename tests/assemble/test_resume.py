@@ -119,7 +119,7 @@ def test_checkpoint_that_cannot_be_used_is_said(work):
     earlier_records(job_in(work), ALL, said.append)
     assert said == []
     data = path.read_bytes()
-    for changed in (data.replace(b"ledger 2", b"ledger 1", 1), data[:-1]):
+    for changed in (data.replace(b"ledger 3", b"ledger 2", 1), data[:-1]):
         path.write_bytes(changed)
         assert list(earlier_records(job_in(work), ALL, said.append)) == [6, 7]
     assert [message.partition(":")[0] for message in said] == [
