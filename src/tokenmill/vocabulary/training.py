@@ -30,7 +30,12 @@ from tokenmill.runners.machine import available_cpus
 from tokenmill.storage import files, objects
 from tokenmill.storage.lock import folder_lock
 from tokenmill.storage.scratch import scratch_folder
-from tokenmill.vocabulary.counting import SavedCounts, WordTable, counted_words
+from tokenmill.vocabulary.counting import (
+    SavedCounts,
+    WordTable,
+    counted_words,
+    require_saved_counts,
+)
 from tokenmill.vocabulary.merges import Merges, learned_merges
 from tokenmill.vocabulary.saving import BYTE_ORDERS, rank_file, spelled, tokenizer_json
 from tokenmill.vocabulary.words import WordCounter, require_portable
@@ -233,6 +238,7 @@ def _output_path(out: str, overwrite: bool) -> str:
     path = os.path.abspath(out)
     if not path.endswith(".json"):
         raise ConfigError(f"-o {out}: a tokenizer is a .json file", hint=f"-o {_json_name(out)}")
+    require_saved_counts(path + COUNTS_SUFFIX)
     found = [out] if files.exists(path) else []
     # Ranks beside counts are those of a run that was killed before it wrote the .json file.
     if files.exists(_ranks_path(path)) and not files.exists(path + COUNTS_SUFFIX):
