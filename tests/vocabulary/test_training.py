@@ -452,6 +452,24 @@ def test_training_when_it_cannot_be_done_then_nothing_is_written(corpus, tmp_pat
     assert not (tmp_path / "no.json").exists()
 
 
+@pytest.mark.parametrize("link", [None, os.symlink, os.link])
+@pytest.mark.parametrize("name", ["my.json", "my.tiktoken"])
+def test_training_when_its_output_is_an_input_then_it_is_refused(
+    name, link, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(TrainingWatch, "planned", lambda *_: pytest.fail("work began"))
+    source = tmp_path / ("corpus.jsonl" if link else name)
+    source.write_text('{"text": "a b a b"}\n' * 20)
+    was = source.read_bytes()
+    if link:
+        link(source, tmp_path / name)
+    command = ["tokenizer", "train", str(source), "--input-format", "jsonl", "--overwrite"]
+    assert main([*command, "--vocab-size", "300", "-o", str(tmp_path / "my.json")]) == 2
+    assert f"its output {tmp_path / name} would replace it" in capsys.readouterr().err
+    assert source.read_bytes() == was and (tmp_path / name).read_bytes() == was
+    assert len(list(tmp_path.iterdir())) == (2 if link else 1)
+
+
 @pytest.mark.parametrize("name", ["my.json", "my.tiktoken"])
 def test_training_when_a_file_appears_meanwhile_then_it_is_not_replaced(corpus, tmp_path, name):
     class Another(TrainingWatch):

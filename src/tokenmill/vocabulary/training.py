@@ -30,6 +30,7 @@ from tokenmill.runners.machine import available_cpus
 from tokenmill.storage import files, objects
 from tokenmill.storage.lock import folder_lock
 from tokenmill.storage.scratch import scratch_folder
+from tokenmill.storage.store import store_of
 from tokenmill.vocabulary.counting import (
     SavedCounts,
     WordTable,
@@ -132,7 +133,7 @@ def train(
     with scratch_folder() as scratch:
         remote = RemoteInputs(config, scratch, watch.notice)
         with contextlib.closing(remote):
-            config, plan = _plan(config, sample_bytes, remote, scratch)
+            config, plan = _plan(config, sample_bytes, remote, scratch, path)
             watch.planned(plan.slices.text_bytes)
             kept = SavedCounts(path + COUNTS_SUFFIX, _plan_id(plan, config, pattern))
             words = counted_words(
@@ -251,6 +252,22 @@ def _output_path(out: str, overwrite: bool) -> str:
     return path
 
 
+def _require_inputs_apart(path: str, inputs: Iterable[str]) -> None:
+    """Refuse outputs that would replace an input, under any name or link."""
+    outputs = {
+        store_of(one).file_id(one): one
+        for one in (path + COUNTS_SUFFIX, _ranks_path(path), path)
+        if files.exists(one)
+    }
+    for source in inputs if outputs else ():
+        replaced = outputs.get(store_of(source).file_id(source))
+        if replaced is not None:
+            raise ConfigError(
+                f"{source} is an input of this command, and its output {replaced} would replace it",
+                hint="another -o NAME",
+            )
+
+
 def _json_name(out: str) -> str:
     stem, suffix = os.path.splitext(out)
     return f"{stem}.json" if suffix else os.path.join(out, "tokenizer.json")
@@ -268,10 +285,11 @@ def _usable(pattern: Pattern) -> Pattern:
 
 
 def _plan(
-    config: Config, sample_bytes: int | None, remote: RemoteInputs, scratch: str
+    config: Config, sample_bytes: int | None, remote: RemoteInputs, scratch: str, path: str
 ) -> tuple[Config, Plan]:
     files.make_folder(os.path.join(scratch, "structure"))
     found = found_inputs(config, remote.inputs, remote.again)
+    _require_inputs_apart(path, (source.path for source in found.inputs))
 
     def planned(config: Config) -> Plan:
         return make_plan({}, found.inputs, config, remote.structure_of)
