@@ -12,6 +12,7 @@ import glob
 import json
 import random
 import re
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -274,6 +275,58 @@ def test_columns_of_any_type_come_back_as_they_are(tmp_path):
         assert found.column(name).to_pylist() == expected, name
     assert tokenmill.verify(tmp_path / "out", full=True).is_whole
     main(["inspect", str(tmp_path / "out"), "--doc", "0", "--json"])
+
+
+@pytest.mark.parametrize("has_pandas", [False, True])
+def test_keep_when_a_time_has_nanoseconds_then_it_is_shown_to_the_last_digit(
+    has_pandas, tmp_path, monkeypatch, capsys
+):
+    if not has_pandas:
+        monkeypatch.setitem(sys.modules, "pandas", None)
+    digits, whole = 1_600_000_000_123_456_789, 1_600_000_000_123_456_000
+
+    def of(type_: pa.DataType, *values: int) -> pa.Array:
+        return pa.array(values, pa.int64()).view(type_)
+
+    times = of(pa.timestamp("ns"), digits, whole)
+    columns = {
+        "plain": times,
+        "zoned": of(pa.timestamp("ns", "UTC"), digits, whole),
+        "clock": of(pa.time64("ns"), 123_456_789, 123_456_000),
+        "span": of(pa.duration("ns"), digits, whole),
+        "far": of(pa.timestamp("us"), 253_402_300_800_000_000, 0),
+        "deep": pa.StructArray.from_arrays(
+            [pa.LargeListArray.from_arrays([0, 1, 2], times)], ["times"]
+        ),
+        "map": pa.MapArray.from_arrays([0, 1, 2], pa.array(["a", "b"]), times),
+    }
+    pq.write_table(pa.table({"text": ["one", "two"], **columns}), tmp_path / "a.parquet")
+    out = tmp_path / "out"
+    prepared(tmp_path / "a.parquet", out, keep=list(columns), val="none")
+    moment = datetime.datetime(2020, 9, 13, 12, 26, 40, 123456)
+    text = "2020-09-13 12:26:40.123456789"
+    expected = [
+        {
+            **{"plain": text, "zoned": f"{text}Z", "clock": "00:00:00.123456789"},
+            **{"span": "1600000000123456789 ns", "far": "10000-01-01 00:00:00.000000"},
+            **{"deep": {"times": [text]}, "map": [("a", text)]},
+        },
+        {
+            **{"plain": moment, "zoned": moment.replace(tzinfo=datetime.UTC)},
+            **{"clock": datetime.time(0, 0, 0, 123456), "far": datetime.datetime(1970, 1, 1)},
+            "span": datetime.timedelta(seconds=1_600_000_000, microseconds=123456),
+            **{"deep": {"times": [moment]}, "map": [("b", moment)]},
+        },
+    ]
+    split = tokenmill.open(out)["train"]
+    for number in range(2):
+        found = split.kept(number)
+        assert {name: found[name] for name in columns} == expected[found["_row"]]
+    assert tokenmill.verify(out, full=True).is_whole
+    capsys.readouterr()
+    for look in (["--doc", "0"], ["--grep", "one"]):
+        assert main(["inspect", str(out), *look]) == 0
+        assert text in "".join(capsys.readouterr())
 
 
 def test_hostile_names_and_values_come_back_as_they_are(tmp_path, small):

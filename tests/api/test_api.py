@@ -16,6 +16,7 @@ import pytest
 
 import tokenmill
 from tokenmill import errors
+from tokenmill.cli import main
 from tokenmill.config.options import COUNTS
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.manifest_json import manifest_sha256_of
@@ -215,6 +216,23 @@ def test_a_manifest_from_before_there_were_notes_is_read_and_written_as_it_was(n
     manifest = Manifest.load(str(noted))
     assert manifest.notes == ()
     assert json.loads(manifest.to_json()) == plain
+
+
+@pytest.mark.parametrize("kind", ["binary", "version", "dtype"])
+def test_manifest_when_it_is_broken_then_the_message_is_short(noted, kind, capsys):
+    path, long = noted / "tokenmill.json", "x" * 15_000
+    plain = json.loads(path.read_text())
+    if kind == "version":
+        plain["tokenmill_manifest"] = long
+    elif kind == "dtype":
+        plain["identity"]["options"]["dtype"] = long
+    text = json.dumps({**plain, "sha256": manifest_sha256_of(plain)})
+    path.write_bytes(b"\x80\x04" * 7_500 if kind == "binary" else text.encode())
+    for command in ("inspect", "verify"):
+        assert main([command, str(noted)]) == 5
+        said = "".join(capsys.readouterr())
+        assert "is not a manifest" in said and len(said) < 2500
+        assert command == "verify" or "hint: restore the original" in said
 
 
 @pytest.mark.parametrize("notes", [[1], [None], 3, [["a"]]])

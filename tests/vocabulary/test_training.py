@@ -140,12 +140,13 @@ def test_training_when_it_is_interrupted_then_it_continues_to_the_same_bytes(
     with pytest.raises(KeyboardInterrupt):
         train(asked, TrainingOptions(400), watch=Impatient())
     kept = tmp_path / f"my.json{COUNTS_SUFFIX}"
-    assert kept.exists()
+    counts = kept.read_bytes()
     seen = []
     monkeypatch.setattr(TrainingWatch, "counted", lambda watch, size: seen.append(size))
     assert train(asked, TrainingOptions(400)).sha256 == whole.sha256
     assert seen[0] > 0.3 * whole.text_bytes  # was here already
-    (tmp_path / "my.json").rename(kept)  # as if killed when only the ranks were there
+    (tmp_path / "my.json").unlink()  # as if killed when only the ranks were there
+    kept.write_bytes(counts)
     assert train(asked, TrainingOptions(400)).sha256 == whole.sha256
     assert not kept.exists()
 
@@ -187,17 +188,45 @@ def test_training_when_it_is_killed_then_the_next_run_continues_and_removes_what
     assert not list(scratch.iterdir())
 
 
-@pytest.mark.parametrize("damage", [b"", b"ARROW1 half", None])
+@pytest.mark.parametrize("damage", [b"", b"ARROW1 half", None, "footer"])
 def test_training_when_what_was_kept_is_not_this_runs_then_it_is_counted_again(
     damage, corpus, tmp_path
 ):
     first = trained(corpus, tmp_path / "a.json")
     kept = tmp_path / f"b.json{COUNTS_SUFFIX}"
-    if damage is None:
+    if not isinstance(damage, bytes):
         counting.SavedCounts(str(kept), "another plan").save(1, counting.WordTable.empty())
-    else:
+    if damage == "footer":
+        data = kept.read_bytes()
+        kept.write_bytes(data[:-60] + b"\xff" * 40 + data[-20:])
+    elif damage is not None:
         kept.write_bytes(damage)
     assert trained(corpus, tmp_path / "b.json").sha256 == first.sha256
+
+
+@pytest.mark.parametrize("kind", ["text", "arrow", "folder", "pipe"])
+def test_training_when_something_else_has_the_name_of_the_counts_then_it_is_refused(
+    kind, corpus, tmp_path
+):
+    place = tmp_path / f"my.json{COUNTS_SUFFIX}"
+    if kind == "text":
+        place.write_text("a\t1\nb\t2\n")
+    elif kind == "arrow":
+        with pa.ipc.new_file(place, pa.schema([("word", pa.string())])):
+            pass
+    elif kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.mkdir()
+    was = place.read_bytes() if place.is_file() else None
+    (tmp_path / "my.tiktoken").write_text("another's")
+    asked = Config(sources=(str(corpus),), out=str(tmp_path / "my.json"))
+    for overwrite in (False, True):
+        with pytest.raises(ConflictError, match=r"my\.json\.counts is in the way"):
+            train(asked, TrainingOptions(400), overwrite=overwrite)
+    assert (place.read_bytes() if place.is_file() else None) == was
+    assert (tmp_path / "my.tiktoken").read_text() == "another's"
+    assert not (tmp_path / "my.json").exists()
 
 
 def test_training_when_there_are_too_many_words_then_the_rarest_go_and_are_counted(
@@ -421,6 +450,24 @@ def test_training_when_it_cannot_be_done_then_nothing_is_written(corpus, tmp_pat
     with pytest.raises(ConfigError, match="it became an ordinary token"):
         trained(corpus, tmp_path / "no.json", TrainingOptions(350, "cl100k", ("token",)))
     assert not (tmp_path / "no.json").exists()
+
+
+@pytest.mark.parametrize("link", [None, os.symlink, os.link])
+@pytest.mark.parametrize("name", ["my.json", "my.tiktoken"])
+def test_training_when_its_output_is_an_input_then_it_is_refused(
+    name, link, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(TrainingWatch, "planned", lambda *_: pytest.fail("work began"))
+    source = tmp_path / ("corpus.jsonl" if link else name)
+    source.write_text('{"text": "a b a b"}\n' * 20)
+    was = source.read_bytes()
+    if link:
+        link(source, tmp_path / name)
+    command = ["tokenizer", "train", str(source), "--input-format", "jsonl", "--overwrite"]
+    assert main([*command, "--vocab-size", "300", "-o", str(tmp_path / "my.json")]) == 2
+    assert f"its output {tmp_path / name} would replace it" in capsys.readouterr().err
+    assert source.read_bytes() == was and (tmp_path / name).read_bytes() == was
+    assert len(list(tmp_path.iterdir())) == (2 if link else 1)
 
 
 @pytest.mark.parametrize("name", ["my.json", "my.tiktoken"])

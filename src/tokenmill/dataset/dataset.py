@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from tokenmill.config.options import EOT_POLICIES, VAL_POLICIES
 from tokenmill.dataset.files import files_at
 from tokenmill.dataset.inference import Inference, inferred_dtype, inferred_eot
-from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, manifest_data
+from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, manifest_data, not_a_manifest
 from tokenmill.dataset.stream import Stream, StreamShard
 from tokenmill.encode.documents import separator_of
 from tokenmill.encode.record import SPLITS
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.bos import bos_id_of
-from tokenmill.errors import ConfigError, IntegrityError
+from tokenmill.errors import ConfigError
 from tokenmill.formats import DatasetFiles, Format, FoundShard, format_names, get_format
 from tokenmill.formats.mapped import by_number, said_split
 from tokenmill.wording.plural import counted
@@ -98,8 +98,7 @@ def dataset_of(files: DatasetFiles, manifest: Manifest) -> Dataset:
             said = f"eot_token {eot_id!r}, val {options['val']!r}"
             raise ValueError(f"dtype {dtype!r}, eot {eot!r}, {said}")
     except (KeyError, TypeError, ValueError) as error:
-        path = files.path_of(MANIFEST_NAME)
-        raise IntegrityError(f"{path} is not a manifest: {error!r}") from error
+        raise not_a_manifest(files.path_of(MANIFEST_NAME), error) from error
     streams = {}
     for split in SPLITS:
         shards = [

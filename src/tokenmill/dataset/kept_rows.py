@@ -74,8 +74,8 @@ class KeptRows:
             bounds = self._bounds_of(sidecar)
             group = bisect.bisect_right(bounds, within) - 1
             table = self._group(sidecar, group)
-        found: dict[str, Any] = table.slice(within - bounds[group], 1).to_pylist()[0]
-        return found
+        at = within - bounds[group]
+        return {name: kept_value(table[name][at]) for name in table.column_names}
 
     def groups(self, columns: Sequence[str] | None = None) -> Iterator[tuple[str, pa.Table]]:
         """All rows in order, a row group at a time, with the name of their sidecar."""
@@ -136,6 +136,41 @@ class KeptRows:
             )
         if any(not 0 <= group.total_byte_size <= MAX_GROUP_BYTES for group in groups):
             raise IntegrityError(f"{path}: a row group of over {MAX_GROUP_BYTES:,} bytes")
+
+
+def kept_value(value: pa.Scalar) -> Any:
+    """A kept value in Python. A time that no Python type holds (digits below microseconds, years
+    after 9999) is Arrow's text."""
+    import pyarrow as pa
+
+    types, type_ = pa.types, value.type
+    if not value.is_valid or not (types.is_nested(type_) or types.is_temporal(type_)):
+        return value.as_py()
+    if types.is_temporal(type_):
+        return _time(value)
+    if types.is_struct(type_):
+        return {name: kept_value(one) for name, one in value.items()}
+    if types.is_map(type_):
+        return [(kept_value(one[0]), kept_value(one[1])) for one in value.values]
+    return [kept_value(one) for one in value.values]
+
+
+def _time(value: pa.Scalar) -> Any:
+    """Nanoseconds are cast first: pyarrow takes pandas for them, or fails without."""
+    import pyarrow as pa
+
+    type_ = value.type
+    try:
+        if type_ == pa.time64("ns"):
+            value = value.cast(pa.time64("us"))
+        elif type_ == pa.duration("ns"):
+            value = value.cast(pa.duration("us"))
+        elif pa.types.is_timestamp(type_) and type_.unit == "ns":
+            value = value.cast(pa.timestamp("us", type_.tz))
+        return value.as_py()
+    except (pa.ArrowInvalid, OverflowError, ValueError):
+        text = value.cast(pa.string()).as_py()
+        return f"{text} {type_.unit}" if pa.types.is_duration(type_) else text
 
 
 def jsonable(value: Any) -> Any:

@@ -28,6 +28,8 @@ MANIFEST_NAME = POINTER_NAME
 QUARANTINE_NAME = "tokenmill-quarantine.jsonl"
 MANIFEST_VERSION = 1
 SPLIT_RULES = ("documents", "tokens", "first-shard", "none")
+MAX_QUOTED = 200  # characters of what a broken manifest holds
+_RESTORE = "restore the original, or prepare the dataset again"
 MAX_MANIFEST_BYTES = 1 << 30  # parsed whole; 10 million slices take a tenth of it
 
 
@@ -175,7 +177,7 @@ class Manifest:
         if "sha256" in plain and plain["sha256"] != manifest_sha256_of(plain):
             raise IntegrityError(
                 f"{path} was changed since it was written: its own sha256 does not match",
-                hint="restore the original, or prepare the dataset again",
+                hint=_RESTORE,
             )
         return manifest
 
@@ -186,7 +188,7 @@ class Manifest:
             plain = json.loads(data)
             return plain, Manifest.from_plain(plain)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise IntegrityError(f"{path} is not a manifest: {error!r}") from error
+            raise not_a_manifest(path, error) from error
 
     @staticmethod
     def from_plain(plain: dict[str, Any]) -> Manifest:
@@ -219,6 +221,13 @@ class Manifest:
             _sources(plain.get("sources", {}), identity["options"]),
             _string(plain.get("content", "")),
         )
+
+
+def not_a_manifest(path: str, error: Exception) -> IntegrityError:
+    """Shortened: errors quote what they found, a UnicodeDecodeError the whole file."""
+    found = str(error) if isinstance(error, UnicodeDecodeError) else repr(error)
+    found = found if len(found) <= MAX_QUOTED else f"{found[:MAX_QUOTED]}..."
+    return IntegrityError(f"{path} is not a manifest: {found}", hint=_RESTORE)
 
 
 def manifest_data(dataset: DatasetFiles) -> bytes:

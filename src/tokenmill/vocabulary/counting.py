@@ -25,6 +25,7 @@ from tokenmill.corpus.prefetch import batches_of
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Slice
 from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
+from tokenmill.errors import ConflictError
 from tokenmill.runners.threads import in_threads
 from tokenmill.storage import files
 from tokenmill.vocabulary.merges import Words
@@ -34,6 +35,7 @@ GROUP = 16
 MAX_WORDS = 20_000_000
 MAX_WORD_BYTES = 256 << 20  # of distinct words: merging takes at least 24 bytes for each
 _COLUMNS = ["word", "count"]
+_METADATA = b"tokenmill"  # what the saved counts are of, in the file's schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,29 @@ class WordTable:
         return Words(data, offsets[1:], self.table["count"].to_numpy())
 
 
+def require_saved_counts(path: str) -> None:
+    """Raise ConflictError if there is something at `path` that a run did not save there: saving
+    would replace it."""
+    if files.exists(path) and not _is_saved_counts(path):
+        raise ConflictError(
+            f"{path} is in the way: a training keeps its counts under that name, and this is "
+            "something else",
+            hint="move it away, or another -o NAME",
+        )
+
+
+def _is_saved_counts(path: str) -> bool:
+    """Damaged counts are ours if they are empty or begin like an Arrow file."""
+    if files.is_irregular(path):
+        return False
+    data = files.read_file(path)
+    try:
+        with pa.ipc.open_file(io.BytesIO(data)) as reader:
+            return _METADATA in (reader.schema.metadata or {})
+    except (pa.ArrowException, OSError, ValueError):
+        return not data or data.startswith(b"ARROW1")
+
+
 class SavedCounts:
     """The sum so far in a file, with the id of its plan and the number of counted slices. With
     `path` None nothing is saved."""
@@ -99,11 +124,11 @@ class SavedCounts:
             data = files.read_file(self._path) if self._path else b""
             with pa.ipc.open_file(io.BytesIO(data)) as reader:
                 table = reader.read_all()
-            kept = json.loads(table.schema.metadata[b"tokenmill"])
+            kept = json.loads(table.schema.metadata[_METADATA])
             if kept.pop("plan") == self._plan_id:
                 num_slices = kept.pop("slices")
                 return num_slices, WordTable(table.replace_schema_metadata(None), **kept)
-        except (FileNotFoundError, pa.ArrowInvalid, ValueError, KeyError, TypeError):
+        except (OSError, pa.ArrowException, ValueError, KeyError, TypeError):
             pass  # missing, damaged, or another run's: count again
         return 0, WordTable.empty()
 
@@ -117,7 +142,7 @@ class SavedCounts:
             "text_bytes": found.text_bytes,
             "num_dropped": found.num_dropped,
         }
-        table = found.table.replace_schema_metadata({"tokenmill": json.dumps(kept)})
+        table = found.table.replace_schema_metadata({_METADATA: json.dumps(kept)})
         sink = io.BytesIO()
         with pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)

@@ -30,7 +30,13 @@ from tokenmill.runners.machine import available_cpus
 from tokenmill.storage import files, objects
 from tokenmill.storage.lock import folder_lock
 from tokenmill.storage.scratch import scratch_folder
-from tokenmill.vocabulary.counting import SavedCounts, WordTable, counted_words
+from tokenmill.storage.store import store_of
+from tokenmill.vocabulary.counting import (
+    SavedCounts,
+    WordTable,
+    counted_words,
+    require_saved_counts,
+)
 from tokenmill.vocabulary.merges import Merges, learned_merges
 from tokenmill.vocabulary.saving import BYTE_ORDERS, rank_file, spelled, tokenizer_json
 from tokenmill.vocabulary.words import WordCounter, require_portable
@@ -127,7 +133,7 @@ def train(
     with scratch_folder() as scratch:
         remote = RemoteInputs(config, scratch, watch.notice)
         with contextlib.closing(remote):
-            config, plan = _plan(config, sample_bytes, remote, scratch)
+            config, plan = _plan(config, sample_bytes, remote, scratch, path)
             watch.planned(plan.slices.text_bytes)
             kept = SavedCounts(path + COUNTS_SUFFIX, _plan_id(plan, config, pattern))
             words = counted_words(
@@ -233,6 +239,7 @@ def _output_path(out: str, overwrite: bool) -> str:
     path = os.path.abspath(out)
     if not path.endswith(".json"):
         raise ConfigError(f"-o {out}: a tokenizer is a .json file", hint=f"-o {_json_name(out)}")
+    require_saved_counts(path + COUNTS_SUFFIX)
     found = [out] if files.exists(path) else []
     # Ranks beside counts are those of a run that was killed before it wrote the .json file.
     if files.exists(_ranks_path(path)) and not files.exists(path + COUNTS_SUFFIX):
@@ -243,6 +250,22 @@ def _output_path(out: str, overwrite: bool) -> str:
         )
     files.make_folder(os.path.dirname(path))
     return path
+
+
+def _require_inputs_apart(path: str, inputs: Iterable[str]) -> None:
+    """Refuse outputs that would replace an input, under any name or link."""
+    outputs = {
+        store_of(one).file_id(one): one
+        for one in (path + COUNTS_SUFFIX, _ranks_path(path), path)
+        if files.exists(one)
+    }
+    for source in inputs if outputs else ():
+        replaced = outputs.get(store_of(source).file_id(source))
+        if replaced is not None:
+            raise ConfigError(
+                f"{source} is an input of this command, and its output {replaced} would replace it",
+                hint="another -o NAME",
+            )
 
 
 def _json_name(out: str) -> str:
@@ -262,10 +285,11 @@ def _usable(pattern: Pattern) -> Pattern:
 
 
 def _plan(
-    config: Config, sample_bytes: int | None, remote: RemoteInputs, scratch: str
+    config: Config, sample_bytes: int | None, remote: RemoteInputs, scratch: str, path: str
 ) -> tuple[Config, Plan]:
     files.make_folder(os.path.join(scratch, "structure"))
     found = found_inputs(config, remote.inputs, remote.again)
+    _require_inputs_apart(path, (source.path for source in found.inputs))
 
     def planned(config: Config) -> Plan:
         return make_plan({}, found.inputs, config, remote.structure_of)

@@ -381,16 +381,20 @@ def test_plan_when_its_dataset_is_replaced_then_removed(tmp_path):
     assert "made for other tokens" in failure.message and "--seq-len 16" in failure.message
 
 
-def test_plan_when_the_file_is_somebody_elses_then_it_is_not_replaced(tmp_path):
+def test_plan_when_the_file_is_somebody_elses_then_it_is_never_replaced(tmp_path):
     source = written(tmp_path / "data", documents_of([5, 9], "append"), "append")
     other = tmp_path / "notes.txt"
-    for content in (b"not a plan, but long enough to be one", b""):
-        other.write_bytes(content)
-        with pytest.raises(ConflictError, match="is not a plan of rows"):
-            tokenmill.pack(source, seq_len=8, plan=other)
-        assert other.read_bytes() == content
-    tokenmill.pack(source, seq_len=8, plan=other, overwrite=True)
-    assert RowPlan(str(other)).seq_len == 8
+    other.write_bytes(b"not a plan, but long enough to be one")
+    (tmp_path / "empty").touch()
+    linked = tmp_path / "linked.rows"
+    linked.symlink_to(other)
+    others = [other, tmp_path / "empty", linked]
+    for path in [*others, *(one for one in (tmp_path / "data").rglob("*") if one.is_file())]:
+        content = path.read_bytes()
+        for overwrite in (False, True):
+            with pytest.raises(ConflictError, match="is not a plan of rows") as caught:
+                tokenmill.pack(source, seq_len=8, plan=path, overwrite=overwrite)
+            assert path.read_bytes() == content and "--overwrite" not in str(caught.value.hint)
 
 
 def test_plan_when_four_processes_make_it_at_once_then_each_has_it(tmp_path):

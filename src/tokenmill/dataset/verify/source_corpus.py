@@ -26,6 +26,7 @@ from tokenmill.corpus.planning import make_plan
 from tokenmill.corpus.readers import Reader, ReadOptions, TextBatch, reader_for
 from tokenmill.corpus.slices import SliceTable
 from tokenmill.corpus.spans import Input, Slice, Span
+from tokenmill.dataset.kept_rows import kept_value
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest
 from tokenmill.dataset.verify.input_candidates import NotAtHand, located_inputs
 from tokenmill.encode.documents import held_out
@@ -47,7 +48,7 @@ class SplitTexts:
 
     def kept(self, position: int) -> dict[str, Any]:
         """What should be kept of a document."""
-        own = {} if self.columns is None else dict(self.columns[position].as_py())
+        own = {} if self.columns is None else kept_value(self.columns[position])
         row = self.span.first_row + own.pop("_row", int(self.rows[position]))
         source = self.span.input
         place = {"_source": source.source or None, "_file": shown_name(source.name), "_row": row}

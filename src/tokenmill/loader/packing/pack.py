@@ -75,13 +75,13 @@ def pack(
     """Write the plan of a dataset's rows, beside it unless a path is given, and open it. An
     existing plan for the same content and options is kept; another one is replaced only with
     `overwrite`, or if it is beside the dataset and was made for other tokens or documents. A
-    damaged one is made again."""
+    damaged one is made again. At a given path, a file that is not a plan is never replaced."""
     is_beside = path is None
     if path is None:
         _require_own_place(dataset)
         path = plan_path(dataset_folder(dataset.path), options.seq_len)
     with sole_writer(path):
-        found = _existing(path, may_replace=is_beside or overwrite)
+        found = _existing(path, is_beside)
         if found is not None:
             other = difference_from(found, dataset)
             differences = [f"for other {other}"] if other else _differences(found, options)
@@ -130,20 +130,20 @@ def _require_own_place(dataset: OpenedDataset) -> None:
         )
 
 
-def _existing(path: str, may_replace: bool) -> RowPlan | None:
+def _existing(path: str, is_beside: bool) -> RowPlan | None:
     """The plan that is there; None for none, or for a damaged one. Raises ConflictError for a file
-    that never was a plan, unless it may be replaced."""
+    that never was a plan, unless it has the name of one beside the dataset."""
     try:
         plan = RowPlan(path)
         plan.check()
     except FileNotFoundError:
         return None
     except IntegrityError:
-        if may_replace or is_like_a_plan(path):
+        if is_beside or is_like_a_plan(path):
             return None
         raise ConflictError(
             f"{path} already exists, and is not a plan of rows",
-            hint="--plan FILE puts the plan elsewhere; --overwrite replaces the file",
+            hint="--plan FILE with another name",
         ) from None
     return plan
 
