@@ -139,6 +139,19 @@ def test_mistakes_when_opening_say_what_to_type(prepared, tmp_path):
         foreign["train"].text(0)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "float32", ">u2", "auto", "nonsense"])
+def test_open_when_the_dtype_is_not_one_of_token_files_then_it_is_refused(dtype, tmp_path):
+    np.arange(96, dtype=np.uint16).tofile(tmp_path / "train.bin")
+    said = f"unknown dtype '{dtype}'; known: uint16, uint32"
+    for read in (tokenmill.open, tokenmill.verify):
+        with pytest.raises(ConfigError, match=said):
+            read(tmp_path, dtype=dtype)
+    with pytest.raises(ConfigError, match=said):
+        tokenmill.convert(
+            tmp_path, tmp_path / "out", format="llmc", tokenizer="gpt2", from_dtype=dtype
+        )
+
+
 def test_file_that_is_cut_off_while_it_is_open_is_an_error_and_not_a_dead_process(
     prepared, tmp_path, monkeypatch
 ):

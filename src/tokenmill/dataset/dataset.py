@@ -24,8 +24,9 @@ from tokenmill.encode.documents import separator_of
 from tokenmill.encode.record import SPLITS
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.bos import bos_id_of
-from tokenmill.errors import ConfigError
+from tokenmill.errors import ConfigError, unknown_name
 from tokenmill.formats import DatasetFiles, Format, FoundShard, format_names, get_format
+from tokenmill.formats.format import DTYPE_BYTES
 from tokenmill.formats.mapped import by_number, said_split
 from tokenmill.wording.plural import counted
 
@@ -76,11 +77,17 @@ def open_dataset(
     Raises IntegrityError for an unfinished or broken dataset, ConfigError if the content of the
     folder cannot be recognised.
     """
+    require_token_dtype(dtype)
     files = files_at(source) if isinstance(source, str) else source
     if files.has(MANIFEST_NAME):
         path = files.path_of(MANIFEST_NAME)
         return dataset_of(files, Manifest.checked(manifest_data(files), path))
     return _foreign_dataset(files, format_name, dtype, encoding, eot)
+
+
+def require_token_dtype(dtype: str | None) -> None:
+    if dtype is not None and dtype not in DTYPE_BYTES:
+        raise unknown_name("dtype", dtype, tuple(DTYPE_BYTES))
 
 
 def dataset_of(files: DatasetFiles, manifest: Manifest) -> Dataset:

@@ -397,6 +397,19 @@ def test_plan_when_the_file_is_somebody_elses_then_it_is_never_replaced(tmp_path
             assert path.read_bytes() == content and "--overwrite" not in str(caught.value.hint)
 
 
+def test_plan_when_a_folder_or_a_pipe_has_its_name_then_it_is_refused(tmp_path):
+    source = written(tmp_path / "data", documents_of([5, 9], "append"), "append")
+    beside = tmp_path / "data" / plan_name(8)
+    beside.mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for place in (None, beside, tmp_path, tmp_path / "pipe"):
+        for overwrite in (False, True):
+            with pytest.raises(ConflictError, match="is not a plan of rows"):
+                tokenmill.pack(source, seq_len=8, plan=place, overwrite=overwrite)
+    with pytest.raises(IntegrityError, match="it is not a regular file"):
+        tokenmill.Loader(source, packed=beside, seq_len=8, batch_size=1)
+
+
 def test_plan_when_four_processes_make_it_at_once_then_each_has_it(tmp_path):
     """Ranks of torchrun, each of which packs before it loads."""
     source = written(tmp_path / "data", [[1, 2, 3, EOT], [4, EOT]] * 20_000, "append")

@@ -24,7 +24,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from tokenmill.dataset.dataset import Dataset, dataset_of, require_agreement
+from tokenmill.dataset.dataset import Dataset, dataset_of, require_agreement, require_token_dtype
 from tokenmill.dataset.files import files_at
 from tokenmill.dataset.made_with import NamedTokenizer, made_with_of, require_same
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, manifest_data
@@ -70,6 +70,7 @@ def verify(
     recognised, and for options that contradict its manifest.
     """
     began = time.monotonic()
+    require_token_dtype(dtype)
     asked = Asked(sample, full, tuple(sources), num_proc or available_cpus())
     stated = StatedOptions(format_name, dtype, encoding, eot)
     findings = Findings()

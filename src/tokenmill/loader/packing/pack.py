@@ -32,6 +32,7 @@ from tokenmill.loader.packing.row_plan import (
     sole_writer,
 )
 from tokenmill.loader.permutation import Permutation
+from tokenmill.storage import files
 
 UNIT_DOCUMENTS = 1 << 16
 
@@ -139,7 +140,7 @@ def _existing(path: str, is_beside: bool) -> RowPlan | None:
     except FileNotFoundError:
         return None
     except IntegrityError:
-        if is_beside or is_like_a_plan(path):
+        if not files.is_irregular(path) and (is_beside or is_like_a_plan(path)):
             return None
         raise ConflictError(
             f"{path} already exists, and is not a plan of rows",

@@ -160,6 +160,8 @@ class RowPlan:
         self.is_new = is_new  # made by this call
         self.is_far = not store_of(path).has_quick_calls
         try:
+            if files.is_irregular(path):
+                raise ValueError("it is not a regular file")
             size = files.size(path)
             if size is None:
                 raise FileNotFoundError(path)
