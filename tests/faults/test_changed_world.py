@@ -303,9 +303,9 @@ WORK = [
     ),
     Change(
         "plan of another version",
-        r"plan\.json is not a plan that this version can read: .*plan version 2",
+        r"plan\.json is not a plan that this version can read: .*plan version 3",
         5,
-        lambda _, patch: patch.setattr(plan_module, "PLAN_VERSION", 3),
+        lambda _, patch: patch.setattr(plan_module, "PLAN_VERSION", 4),
     ),
     Change(
         "plan cut short",

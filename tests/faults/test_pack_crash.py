@@ -42,6 +42,7 @@ def test_written_rows_killed_anywhere_are_finished_by_the_same_call(dataset, tmp
     def contents(folder: Path) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
+    tokenmill.pack(dataset, seq_len=32)  # the plan beside the data, which `write` makes, too
     with disk(FaultyOs()) as counted:
         tokenmill.pack(dataset, seq_len=32, write=tmp_path / "whole")
     expected = contents(tmp_path / "whole")

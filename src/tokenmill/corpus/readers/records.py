@@ -143,6 +143,11 @@ def records(
             yield Record([] if problem else fields, line, lines.number, problem)
 
 
+def _without_returns(line: str) -> str:
+    """The line without carriage returns, except at its end."""
+    return line[:-2].replace("\r", " ") + line[-2:]
+
+
 class _Lines:
     """Lines with their ends, then a marker as the last line, which no file contains."""
 
@@ -154,16 +159,18 @@ class _Lines:
         self._num_bytes = 0
         self._record: list[str] = []  # its lines so far
         self._again: list[str] = []
+        self._is_repeated = False
 
     def begin_record(self) -> int:
         """The line on which the next record begins."""
         self._first, self._num_bytes = self.number + 1, 0
-        self._record = []
+        self._record, self._is_repeated = [], False
         return self._first
 
     def repeat_record(self) -> None:
         """Give the lines of the record again, without carriage returns within them."""
-        self._again = [line[:-2].replace("\r", " ") + line[-2:] for line in self._record]
+        self._again = list(map(_without_returns, self._record))
+        self._is_repeated = True  # and so are the lines that follow in it
 
     def __iter__(self) -> Iterator[str]:
         for line in self._lines:
@@ -172,7 +179,7 @@ class _Lines:
             if self._num_bytes > MAX_DOCUMENT_BYTES:
                 raise _too_long(self._source, self._first)
             self._record.append(line.decode(errors="surrogateescape"))
-            yield self._record[-1]
+            yield _without_returns(self._record[-1]) if self._is_repeated else self._record[-1]
             while self._again:
                 yield self._again.pop(0)
         yield _END + "\n"

@@ -27,7 +27,14 @@ from tokenmill.dataset.stream import Stream, StreamShard, Tokens
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.formats import Layout, get_format
 from tokenmill.loader.packing.pieces import RowPieces
-from tokenmill.loader.packing.row_plan import Row, RowPlan, SplitPlan, new_plan, plan_path
+from tokenmill.loader.packing.row_plan import (
+    Row,
+    RowPlan,
+    SplitPlan,
+    new_plan,
+    plan_path,
+    sole_writer,
+)
 from tokenmill.loader.packing.row_reader import RowReader
 from tokenmill.runners.machine import available_cpus
 from tokenmill.runners.threads import in_threads
@@ -146,8 +153,8 @@ def _require_whole(dataset: OpenedDataset) -> None:
 
 def _write_plan(plan: RowPlan, written: OpenedDataset) -> None:
     """Write the plan of the written rows. No document continues after a row."""
-    splits = {}
-    with new_plan(plan_path(dataset_folder(written.path), plan.seq_len)) as writer:
+    splits, path = {}, plan_path(dataset_folder(written.path), plan.seq_len)
+    with sole_writer(path), new_plan(path) as writer:
         for split in written.splits:
             units, done = [], 0
             for rows in plan.units(split).in_order():
