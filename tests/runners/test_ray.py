@@ -29,7 +29,7 @@ import pytest
 
 import tokenmill
 from corpora import made_texts, write_corpus
-from s3_server import NO_FAULTS, Faults, S3Server
+from s3_server import NO_FAULTS, Faults, S3Server, dataset_in
 from spoilt import sitecustomize
 from tokenmill.config import Config
 from tokenmill.errors import ConfigError
@@ -414,8 +414,7 @@ def test_ray_into_an_object_store_writes_the_same_objects(mill, s3_server, tmp_p
     assert done.stderr == ""
     mill.prepare_inline(tmp_path / "out", *NPY)
     files = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    found = {key: s3_server.read(bucket, key) for key in s3_server.keys(bucket)}
-    assert {key.removeprefix("out/"): data for key, data in found.items()} == files
+    assert dataset_in(s3_server, bucket) == files
     assert len(files) > 10
 
 
@@ -751,7 +750,7 @@ def test_driver_when_another_finishes_first_then_it_says_so_as_well(
     with mill.begun(out, has_records, NPY, url=url) as driver:
         mill.prepare_elsewhere(url)
         files = {key: s3_server.read(bucket, key) for key in s3_server.keys(bucket)}
-        assert not any(".tokenmill/" in key for key in files)
+        assert dataset_in(s3_server, bucket)  # and nothing beside it
         for pid in {*mill.pids(), *mill.pids("writers")} if killed else ():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -781,7 +780,7 @@ def test_driver_when_another_finishes_while_nodes_are_examined_then_it_says_so_a
     assert s3_server.faults is NO_FAULTS
     assert done.returncode == 0, done.stderr
     assert "differs from this machine" not in done.stderr
-    assert not any(".tokenmill/" in key for key in s3_server.keys(bucket))
+    assert dataset_in(s3_server, bucket)  # and nothing beside it
 
 
 def test_nodes_when_the_store_does_not_answer_for_a_while_then_it_is_waited_for(mill, s3_server):

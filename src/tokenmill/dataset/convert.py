@@ -258,9 +258,8 @@ def _require_source_apart(source: Dataset, target: Target, names: OutputNames) -
 
 
 def require_another_place(source: Dataset, target: Target) -> None:
-    places = source.name, target.out, dataset_folder(target.out)
-    given, out, dataset = (store_of(place).canonical(place) for place in places)
-    if given in (out, dataset):
+    given, out = (store_of(place).canonical(place) for place in (source.name, target.out))
+    if given in (out, dataset_folder(out)):
         raise ConfigError("the output folder is the input folder", hint="choose another")
     require_output(target.out)
     if target.overwrite and given.startswith(f"{out}/"):
