@@ -136,8 +136,14 @@ def _named(tokenizer: str | Encoding, pattern: str | None, eot_token: str | None
 def _by_eot(dataset: Dataset) -> Dataset:
     """The dataset with documents separated by EOT ids, if the format must be unpacked to find their
     ends. EOT ids are faster, and its marks lead close to a document, but only a run places one in
-    each document: converted documents may be cut, empty, or hold EOT ids."""
-    is_converted = dataset.manifest is not None and dataset.manifest.converted_from is not None
+    each document: those of a converted foreign folder may be cut, empty, or hold EOT ids, and those
+    of a run are cut where a split is cut at a token."""
+    manifest = dataset.manifest
+    is_converted = (
+        manifest is not None
+        and manifest.converted_from is not None
+        and (not manifest.inputs or manifest.one_stream is not None)
+    )
     if dataset.format.traits.is_raw or is_converted or dataset.eot not in ("append", "prepend"):
         return dataset
     streams = {
