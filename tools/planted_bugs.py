@@ -253,7 +253,8 @@ BUGS = [
     Bug(
         "leave an interrupted publication to nobody",
         "dataset/publication.py",
-        "    with store_of(out).lock(lock_path(out)):\n        _complete(out, is_interrupted=True)\n",
+        "    with store_of(out).lock(lock_path(out)):\n"
+        "        _complete(out, is_interrupted=True)\n",
         "    pass\n",
         OVERWRITE,
     ),
