@@ -25,6 +25,7 @@ from tokenmill.storage.retry import (
 # When one request in 20 fails, a notice for each would be noise.
 NUM_SILENT = 2
 PARALLEL_REMOVALS = 16
+MAX_LOOKS = 10  # at a small object that others replace
 SHA256_NAME = "tokenmill_sha256"  # in an object's metadata; Azure allows no hyphen there
 
 Result = TypeVar("Result")
@@ -97,10 +98,13 @@ class ObjectClient:
 
     def content(self, url: str) -> bytes | None:
         """A small object's bytes; None if there is no object."""
-        while (info := self.look(url)) is not None:
+        for _ in range(MAX_LOOKS):
+            info = self.look(url)
+            if info is None:
+                return None
             with contextlib.suppress(FileNotFoundError, IntegrityError):  # replaced in between
                 return self.read_range(url, 0, info.num_bytes)
-        return None
+        raise IntegrityError(f"{url} changes whenever it is read")
 
     def read_unchecked(self, url: str) -> bytes | None:
         try:
@@ -113,20 +117,7 @@ class ObjectClient:
         self.ask("write", url, lambda: self.files.pipe_file(url, data))
 
     def create(self, url: str, data: bytes) -> bool:
-        def request() -> bool:
-            try:
-                self._create(url, data)
-            except FileExistsError:
-                return False
-            except Exception as error:
-                if status_of(error) == 412:
-                    return False
-                if status_of(error) == 409:  # another process is creating it at this moment
-                    raise ConnectionError(message_of(error)) from None
-                raise
-            return True
-
-        return self.ask("create", url, request)
+        return self.ask("create", url, lambda: _was_done(lambda: self._create(url, data)))
 
     def replace(self, url: str, old: bytes, data: bytes) -> bool:
         """Replace an object whose content is `old`. A store without conditional requests may let
@@ -135,20 +126,12 @@ class ObjectClient:
         if version is None or self.content(url) != old:
             return False
 
-        def request() -> bool:
-            try:
-                self._replace(url, version, data)
-            except (FileNotFoundError, FileExistsError):  # gcsfs's name for 412
-                return False
-            except Exception as error:
-                if status_of(error) == 412:
-                    return False
-                if status_of(error) == 409:  # another process is replacing it at this moment
-                    raise ConnectionError(message_of(error)) from None
-                raise
-            return True
-
-        return self.ask("replace", url, request)
+        try:
+            return self.ask(
+                "replace", url, lambda: _was_done(lambda: self._replace(url, version, data))
+            )
+        except FileNotFoundError:  # it was removed
+            return False
 
     def _create(self, url: str, data: bytes) -> None:
         """Raises FileExistsError, or an error of status 412, if there is such an object."""
@@ -207,6 +190,21 @@ class ObjectClient:
                 f"cannot {doing} {url}: {message_of(error)}",
                 hint="run the same command again: it resumes",
             ) from None
+
+
+def _was_done(request: Callable[[], object]) -> bool:
+    """Whether a conditional request was carried out; False: its condition does not hold."""
+    try:
+        request()
+    except FileExistsError:  # gcsfs's name for 412, too
+        return False
+    except Exception as error:
+        if status_of(error) == 412:
+            return False
+        if status_of(error) == 409:  # another process does the same at this moment
+            raise ConnectionError(message_of(error)) from None
+        raise
+    return True
 
 
 def file_sha256(path: str) -> str:
