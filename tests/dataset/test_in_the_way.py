@@ -111,11 +111,13 @@ def test_overwrite_when_a_staged_shard_is_damaged_then_the_old_dataset_is_whole(
     else:
         complete = publication._complete
         monkeypatch.setattr(
-            publication, "_complete", lambda folder: (damaged(out), complete(folder))
+            publication,
+            "_complete",
+            lambda *arguments, **named: (damaged(out), complete(*arguments, **named)),
         )
     before = files(out)
     assert run("prepare", source, "-o", out, "--format", "megatron", "--overwrite") == 5
-    assert "is missing or has changed size" in capsys.readouterr().err
+    assert "is missing or has changed since it was written" in capsys.readouterr().err
     found = files(out)
     assert before.items() <= found.items()
     assert not [name for name in found if name.startswith("text")]
