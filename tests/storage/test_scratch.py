@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tokenmill.storage import scratch
+from tokenmill.storage.store import store_of
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +53,18 @@ def test_folder_of_another_machine_stays(temporary, monkeypatch):
     theirs = aged(temporary / name.replace(here, "elsewhere"))
     with scratch.scratch_folder():
         assert theirs.is_dir()  # its lock may not be seen from here
+
+
+def test_file_for_a_bucket_when_its_process_is_killed_then_the_next_one_removes_it(temporary):
+    pid = os.fork()
+    if pid == 0:
+        with store_of("memory://b").new_file("memory://b", "000000.part") as file:
+            file.write(b"tokens")
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    [left] = temporary.iterdir()
+    assert [file.name for file in left.iterdir()] == ["000000.part"]
+    aged(left)
+    with store_of("memory://b").new_file("memory://b", "000000.part") as file:
+        file.commit()
+    assert not list(temporary.iterdir())

@@ -16,12 +16,14 @@ from typing import Any
 from tokenmill.storage import disk
 from tokenmill.storage.output_errors import as_output_error
 
+_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+
 
 class NewFile:
     """Use as a context manager; without `commit()` the temporary file is removed on exit.
 
-    `path` is the temporary file; `place` gives it its final name. `digest` (sha256 by default) and
-    `num_bytes` cover everything written.
+    `path` is the temporary file; `place` gives it its final name; `closing` is left at the end.
+    `digest` (sha256 by default) and `num_bytes` cover everything written.
     """
 
     def __init__(
@@ -30,15 +32,16 @@ class NewFile:
         place: Callable[[str], object],
         hasher: Any = None,
         is_synced: bool = True,
-        mode: int = 0o666,  # less the umask
+        closing: contextlib.AbstractContextManager[object] | None = None,
     ) -> None:
         self.path = path
         self.num_bytes = 0
         self._place = place
         self._hash = hashlib.sha256() if hasher is None else hasher
         self._is_synced = is_synced
+        self._closing = closing or contextlib.nullcontext()
         with as_output_error("create", path):
-            self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
+            self._fd = os.open(path, _NEW, 0o666)  # less the umask
 
     def write(self, data: Any) -> None:
         """Append anything with the buffer protocol."""
@@ -71,3 +74,4 @@ class NewFile:
             os.close(self._fd)
         with contextlib.suppress(OSError):
             os.unlink(self.path)
+        self._closing.__exit__(None, None, None)

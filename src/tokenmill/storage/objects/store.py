@@ -103,10 +103,10 @@ class ObjectStore:
     def new_file(
         self, folder: str, name: str, hasher: Any = None, is_durable: bool = True
     ) -> NewFile:
-        local = os.path.join(temporary_folder(), f"tokenmill-{name}{disk.unique_suffix()}")
         place = functools.partial(_put_file, target=os.path.join(folder, name))
-        # Others use that folder too.
-        return NewFile(local, place, hasher, is_synced=False, mode=0o600)
+        with contextlib.ExitStack() as stack:
+            local = os.path.join(stack.enter_context(scratch_folder()), name)
+            return NewFile(local, place, hasher, is_synced=False, closing=stack.pop_all())
 
     def write_file(self, path: str, data: bytes, is_durable: bool = True) -> None:
         with _asking("write", path):
