@@ -102,6 +102,8 @@ class KeptSchema:
             common = pa.unify_schemas(pair, promote_options="permissive").field(0)
             for one in (mine, other):  # no int64 fits decimal128(20, 2), pyarrow's proposal
                 pa.nulls(1, one.type).cast(common.type)
+                if pa.types.is_decimal(one.type) and pa.types.is_floating(common.type):
+                    raise pa.ArrowTypeError("a float holds other decimals than were read")
             return common
         except pa.ArrowException:
             raise ConfigError(
