@@ -225,7 +225,7 @@ def documents(folder: Path) -> dict:
     }
 
 
-def packed(folder: Path) -> list[dict]:
+def packed(folder: Path) -> dict:
     """Documents of web text's lengths (median 400 tokens), in rows of 2,048."""
     import tokenmill
 
@@ -236,23 +236,16 @@ def packed(folder: Path) -> list[dict]:
     tokens[ends - 1] = 50256
     tokens.tofile(folder / "packed" / "train.bin")
     source = tokenmill.open(folder / "packed", dtype="uint16", tokenizer="gpt2", eot="append")
-    rows = []
-    for method in ("fit", "crop"):
-        len(source["train"])  # finds the ends of documents
-        begin = time.process_time()
-        report = tokenmill.pack(source, seq_len=2048, method=method)["train"]
-        seconds = time.process_time() - begin
-        rows.append(
-            {
-                "method": method,
-                "documents": report.num_documents,
-                "cpu_seconds_to_pack": round(seconds, 2),
-                "fill": round(report.fill, 5),
-                "lost": round(report.num_lost_tokens / report.num_tokens, 4),
-                **measured(source, 2048, "int32", packed=True),
-            }
-        )
-    return rows
+    len(source["train"])  # finds the ends of documents
+    begin = time.process_time()
+    report = tokenmill.pack(source, seq_len=2048)["train"]
+    seconds = time.process_time() - begin
+    return {
+        "documents": report.num_documents,
+        "cpu_seconds_to_pack": round(seconds, 2),
+        "fill": round(report.fill, 5),
+        **measured(source, 2048, "int32", packed=True),
+    }
 
 
 if __name__ == "__main__":

@@ -20,28 +20,6 @@ def best_fit(lengths: list[int], seq_len: int) -> list[int]:
     return rows
 
 
-def crop(lengths: list[int], seq_len: int, buffer_size: int) -> list[list[Piece]]:
-    """nanochat's loop, as its dataloader has it, until the documents are used up."""
-    coming, buffer, rows = list(enumerate(lengths)), [], []
-    while coming or buffer:
-        row: list[Piece] = []
-        rest = seq_len
-        while rest and (coming or buffer):
-            while len(buffer) < buffer_size and coming:
-                buffer.append(coming.pop(0))
-            best = -1
-            for place, (_, length) in enumerate(buffer):
-                if length <= rest and (best < 0 or length > buffer[best][1]):
-                    best = place
-            if best < 0:
-                best = min(range(len(buffer)), key=lambda place: buffer[place][1])
-            document, length = buffer.pop(best)
-            row.append((document, 0, min(length, rest)))
-            rest -= min(length, rest)
-        rows.append(row)
-    return rows
-
-
 def pieces(lengths: list[int], seq_len: int, long: str) -> list[Piece]:
     found: list[Piece] = []
     for document, length in enumerate(lengths):
@@ -55,22 +33,17 @@ def pieces(lengths: list[int], seq_len: int, long: str) -> list[Piece]:
 
 
 def plan(
-    lengths: list[int], seq_len: int, method: str, long: str, seed: int, unit: int, split="train"
+    lengths: list[int], seq_len: int, long: str, seed: int, unit: int, split="train"
 ) -> list[list[Piece]]:
     """The rows of a split in the order of the plan."""
     found: list[list[Piece]] = []
     for number, first in enumerate(range(0, len(lengths), unit)):
         own = lengths[first : first + unit]
-        if method == "crop":
-            filled = [document for document, length in enumerate(own) if length]
-            made = crop([own[document] for document in filled], seq_len, 1000)
-            rows = [[(filled[d], at, size) for d, at, size in row] for row in made]
-        else:
-            every = pieces(own, seq_len, long)
-            homes = best_fit([size for _, _, size in every], seq_len)
-            rows = [[] for _ in range(max(homes, default=-1) + 1)]
-            for piece, row in zip(every, homes, strict=True):
-                rows[row].append(piece)
+        every = pieces(own, seq_len, long)
+        homes = best_fit([size for _, _, size in every], seq_len)
+        rows: list[list[Piece]] = [[] for _ in range(max(homes, default=-1) + 1)]
+        for piece, row in zip(every, homes, strict=True):
+            rows[row].append(piece)
         shuffled: list[list[Piece]] = [[] for _ in rows]
         for row, one in enumerate(rows):
             # Cut pieces last, beginnings of documents first, then as they are in the stream.

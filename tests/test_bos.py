@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -165,30 +164,6 @@ def test_rows_when_documents_have_bos_then_are_written_without_a_separator(
     assert (batches[0] == batches[1]).all()
 
 
-@pytest.mark.parametrize("add_eos", [None, True])
-def test_special_tokens_when_template_then_are_those_of_tokenizers(
-    add_eos, tokenizer_json, texts, source, tmp_path
-):
-    config = tokenizer_json.with_name("tokenizer_config.json")
-    config.unlink(missing_ok=True)
-    if add_eos is not None:
-        plain = {"add_bos_token": True, "add_eos_token": True, "bos_token": "<s>"}
-        config.write_text(json.dumps({**plain, "eos_token": {"content": "</s>"}}))
-    options = {"tokenizer": tokenizer_json, "special_tokens": "template"}
-    manifest = prepared(source, tmp_path, **options)
-    library = Tokenizer.from_file(str(tokenizer_json))
-    expected = [library.encode(text).ids + [2] * bool(add_eos) for text in texts]
-    assert all(ids[0] == 1 for ids in expected)
-    assert (tmp_path / "train.bin").read_bytes() == oracle.stream(expected)
-    assert manifest.identity["options"]["bos"] == "prepend"
-    assert not any("template" in note for note in manifest.notes)
-    assert tokenmill.verify(tmp_path, full=True, tokenizer=str(tokenizer_json)).is_whole
-    opened = tokenmill.open(tmp_path, tokenizer=str(tokenizer_json))["train"]
-    assert opened.text(3) == texts[3]
-    eot = "append" if add_eos else "none"
-    prepared(source, tmp_path, tokenizer=tokenizer_json, bos="prepend", eot=eot)  # the same one
-
-
 def test_foreign_shards_when_only_bos_begins_documents_then_it_is_inferred(
     tokenizer_json, texts, tmp_path
 ):
@@ -222,8 +197,6 @@ def test_bos_when_ranks_have_no_such_token_then_it_is_given_with_its_id(texts, s
         ({**CL100K, "eot": "both"}, "cannot begin with both BOS and EOT"),
         ({**CL100K, "format": "npy"}, "npy's --eot prepend"),
         ({**CL100K, "bos": "none"}, "--bos-token with --bos none"),
-        ({"special_tokens": "template"}, "its template puts no special token"),
-        ({**CL100K, "special_tokens": "template"}, "already decides whether documents begin"),
         ({"tokenizer": "cl100k_base", "bos_token": "<s>"}, "no special token '<s>'"),
         ({"bos": "append"}, "unknown --bos 'append'"),
     ],

@@ -13,7 +13,6 @@ from typing import Any
 from tokenmill.config import Config
 from tokenmill.encode.documents import separator_of
 from tokenmill.encodings import EncodingId
-from tokenmill.encodings.bos import template_of
 from tokenmill.errors import ConfigError
 from tokenmill.formats import Format, Layout, chosen_dtype, get_format
 
@@ -55,8 +54,6 @@ def resolved(config: Config, encoding: EncodingId) -> Config:
         eot=eot,
         bos=bos,
         bos_token=encoding.bos_option if bos else None,
-        eot_token=encoding.eot_option if config.special_tokens else config.eot_token,
-        special_tokens=None,
         empty=config.empty or defaults.empty,
         val=val,
         val_fraction=fraction,
@@ -80,12 +77,8 @@ def resolved(config: Config, encoding: EncodingId) -> Config:
 
 def _specials_of(config: Config, encoding: EncodingId, usual: str) -> tuple[str, str | None]:
     """The policies of EOT and BOS: for BOS "prepend", or None if there is none."""
-    eot, has_bos = config.eot or usual, config.has_bos
-    if config.special_tokens is not None:
-        template = template_of(encoding)
-        eot = config.eot or ("none" if template.eos is None else "append")
-        has_bos = template.bos is not None
-    if not has_bos:
+    eot = config.eot or usual
+    if not config.has_bos:
         return eot, None
     if eot in ("prepend", "both"):
         which = f"--eot {eot}" if config.eot else f"{config.format}'s --eot {eot}"

@@ -18,8 +18,7 @@ def pack(
     dataset: str | os.PathLike[str] | OpenedDataset,
     *,
     seq_len: Quantity,
-    method: str = "fit",
-    long: str | None = None,
+    long: str = "split",
     seed: int = 0,
     plan: str | os.PathLike[str] | None = None,
     write: str | os.PathLike[str] | None = None,
@@ -29,13 +28,12 @@ def pack(
     """Plan rows of whole documents for `tokenmill.Loader(..., packed=True)`, and return a report
     for each split.
 
-    method      "fit": best-fit decreasing, with padding; "crop": nanochat's rule, without padding
-    long        with "fit", what to do with documents longer than a row: "split", "truncate", "drop"
+    long        what to do with documents longer than a row: "split", "truncate" or "drop"
     plan        where to write the plan; None: beside the dataset
     overwrite   replace a plan with other options, and the dataset in `write`
     write       a folder or URL: also write the rows there, as a dataset in `format`
     """
-    options = PackOptions(seq_len=count_of("seq_len", seq_len), method=method, long=long, seed=seed)
+    options = PackOptions(seq_len=count_of("seq_len", seq_len), long=long, seed=seed)
     is_open = isinstance(dataset, OpenedDataset)
     data = dataset if isinstance(dataset, OpenedDataset) else opened(os.fspath(dataset))
     try:

@@ -28,7 +28,6 @@ def prepare(
     pattern: str | None = None,
     eot_token: str | None = None,
     bos_token: str | None = None,
-    special_tokens: str | None = None,
     format: str = "nanogpt",
     input_format: str | None = None,
     text_column: str = "text",

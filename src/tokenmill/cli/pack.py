@@ -28,22 +28,15 @@ def add_parser(commands: Any) -> None:
 examples:
   tokenmill pack data/mine --seq-len 2048
   tokenmill pack data/mine --seq-len 2048 --long truncate
-  tokenmill pack data/mine --seq-len 2048 --method crop         no padding, as in nanochat
   tokenmill pack data/mine --seq-len 2048 --write s3://bucket/rows --format mds""",
     )
     parser.add_argument("folder", metavar="OUT", help="folder or URL of a dataset")
     parser.add_argument("--seq-len", required=True, metavar="N", help="tokens per row")
     parser.add_argument(
-        "--method",
-        default="fit",
-        metavar="NAME",
-        help="fit (default): best-fit decreasing, padding where nothing fits; crop: the document "
-        "that fills the rest of a row loses its end",
-    )
-    parser.add_argument(
         "--long",
+        default="split",
         metavar="POLICY",
-        help="with fit, for documents longer than a row: split (default), truncate or drop",
+        help="for documents longer than a row: split (default), truncate or drop",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="for the order of rows")
     parser.add_argument("--plan", metavar="FILE", help="the plan's file (default: one in OUT)")
@@ -76,7 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
         )
     options = PackOptions(
         seq_len=count_of("--seq-len", arguments.seq_len),
-        method=arguments.method,
         long=arguments.long,
         seed=arguments.seed,
     )

@@ -18,7 +18,6 @@ from tokenmill.config.options import (
     EMPTY_POLICIES,
     EOT_POLICIES,
     LIST_POLICIES,
-    SPECIAL_TOKENS,
     Config,
 )
 from tokenmill.errors import ConfigError
@@ -271,11 +270,6 @@ def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentG
         "prepend",
     )
     how.add_argument("--bos", choices=BOS_POLICIES, help="where it goes (default: none)")
-    how.add_argument(
-        "--special-tokens",
-        choices=SPECIAL_TOKENS,
-        help="BOS and EOT as in the tokenizer's own template",
-    )
     return how
 
 

@@ -25,7 +25,6 @@ from tokenmill.wording.quantities import count_of, seq_len_of, share_of
 
 EOT_POLICIES = ("append", "prepend", "both", "none")
 BOS_POLICIES = ("prepend", "none")
-SPECIAL_TOKENS = ("template",)
 DEDUP_POLICIES = ("exact",)
 DTYPES = ("auto", "uint16", "uint32")
 BAD_DOCUMENT_POLICIES = ("quarantine", "replace", "error")
@@ -57,7 +56,6 @@ class Config:
     pattern: str | None = _not_in_identity(None)  # of a .tiktoken file: gpt2, cl100k, o200k, regex
     eot_token: str | None = _not_in_identity(None)  # the special token that ends a document
     bos_token: str | None = _not_in_identity(None)  # the special token that begins a document
-    special_tokens: str | None = _not_in_identity(None)  # "template": as in the tokenizer's own
     format: str = "nanogpt"
     input_format: str | None = None  # read every file as this kind, whatever its name
     text_column: str = "text"
@@ -212,14 +210,8 @@ class Config:
 
     def _check_bos(self) -> None:
         _require_known("--bos", self.bos, BOS_POLICIES)
-        _require_known("--special-tokens", self.special_tokens, SPECIAL_TOKENS)
         if self.bos_token is not None and self.bos == "none":
             raise ConfigError("--bos-token with --bos none", hint="leave one of them out")
-        if self.special_tokens is not None and (self.bos or self.bos_token) is not None:
-            raise ConfigError(
-                "--special-tokens template already decides whether documents begin with BOS",
-                hint="leave --bos and --bos-token out, or leave --special-tokens out",
-            )
 
     def _check_runner(self) -> None:
         _require_known("--runner", self.runner, RUNNERS)

@@ -95,23 +95,9 @@ def template_bos(post_processor: Any) -> str | None:
     return next(filter(None, map(_prefix, _steps(post_processor))), None)
 
 
-def template_eos(post_processor: Any) -> str | None:
-    """The same for what it puts after a single text."""
-    return next(filter(None, map(_suffix, _steps(post_processor))), None)
-
-
 def _steps(post_processor: Any) -> list[Any]:
     steps = post_processor.get("processors") if isinstance(post_processor, dict) else None
     return steps if isinstance(steps, list) else [post_processor]
-
-
-def _suffix(post_processor: Any) -> str | None:
-    if not isinstance(post_processor, dict):
-        return None
-    if isinstance(sep := post_processor.get("sep"), list):  # BertProcessing, RobertaProcessing
-        return sep[0] if sep and isinstance(sep[0], str) else None
-    pieces = post_processor.get("single")
-    return _prefix({"single": pieces[::-1]}) if isinstance(pieces, list) else None
 
 
 def _prefix(post_processor: Any) -> str | None:

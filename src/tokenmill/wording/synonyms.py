@@ -36,7 +36,6 @@ _OPTIONS = {
     "eot": "eos eod append_eod append_eos append_eot add_eos eos_policy",
     "bos_token": "begin_token start_token bos_text",
     "bos": "add_bos prepend_bos add_bos_token bos_policy",
-    "special_tokens": "add_special_tokens template chat_template",
     "empty": "keep_empty drop_empty skip_empty",
     "format": "output_format out_format to_format target_format fmt writer f",
     "name": "prefix stem dataset_name shard_prefix shard_name",

@@ -25,7 +25,7 @@ from tokenmill.cli import main
 from tokenmill.dataset.split import Split
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
 from tokenmill.formats import NAMES
-from tokenmill.loader.packing import crop, pack, row_plan
+from tokenmill.loader.packing import pack, row_plan
 from tokenmill.loader.packing.best_fit import best_fit_decreasing
 from tokenmill.loader.packing.row_plan import RowPlan, plan_name
 
@@ -51,20 +51,6 @@ def test_rows_that_are_longer_than_memory_are_packed_in_the_memory_of_the_pieces
         tracemalloc.stop()
     assert not found.any()
     assert peak_bytes < 1 << 20
-
-
-@settings(max_examples=100, deadline=None)
-@given(lengths=st.lists(st.integers(1, 30), max_size=50), size=st.integers(1, 9))
-def test_crop_is_nanochats_loop(lengths, size):
-    crop.BUFFER_DOCUMENTS, before = size, crop.BUFFER_DOCUMENTS
-    try:
-        placed = crop.best_fit_crop(np.array(lengths, np.int64), 12)
-    finally:
-        crop.BUFFER_DOCUMENTS = before
-    rows: dict[int, list] = {}
-    for document, row, length in placed:
-        rows.setdefault(row, []).append((document, 0, length))
-    assert list(rows.values()) == oracle.crop(lengths, 12, size)
 
 
 def documents_of(lengths: list[int], eot: str, salt: int = 0) -> list[list[int]]:
@@ -96,33 +82,27 @@ def test_packed_run_when_killed_and_resumed_anywhere_then_the_rows_of_the_oracle
     draw = data.draw
     folder, pack.UNIT_DOCUMENTS = tmp_path_factory.mktemp("packed"), 7
     seq_len, seed = draw(st.integers(1, 12)), draw(st.integers(0, 3))
-    method, eot = (
-        draw(st.sampled_from(["fit", "crop"])),
-        draw(st.sampled_from(["append", "prepend"])),
-    )
+    eot = draw(st.sampled_from(["append", "prepend"]))
     long = draw(st.sampled_from(["split", "truncate", "drop"]))
     shuffle = draw(st.sampled_from(["full", "block", None]))
     lengths = draw(st.lists(st.integers(1, 30), min_size=1, max_size=40))
     documents = documents_of(lengths, eot)
     source = written(folder, documents, eot, draw(st.lists(st.integers(1, 300), max_size=3)))
-    options = {} if method == "crop" else {"long": long}
     try:
-        report = tokenmill.pack(source, seq_len=seq_len, method=method, seed=seed, **options)[
-            "train"
-        ]
+        report = tokenmill.pack(source, seq_len=seq_len, seed=seed, long=long)["train"]
     finally:
         pack.UNIT_DOCUMENTS = 1 << 16
-    rows = oracle.plan(lengths, seq_len, method, long, seed, 7)
+    rows = oracle.plan(lengths, seq_len, long, seed, 7)
     places = [(d, at + n) for row in rows for d, at, size in row for n in range(size)]
     assert len(places) == len(set(places)) == report.num_packed_tokens  # no token twice
     assert all(sum(size for _, _, size in row) <= seq_len for row in rows)
-    if method == "fit" and long == "split":
+    if long == "split":
         assert len(places) == sum(lengths) and not report.num_lost_tokens
     else:
         assert all(row[0][1] == 0 for row in rows) and not report.num_begun_inside
     kept = {d: sum(s for row in rows for e, _, s in row if e == d) for d, _ in places}
     in_rows = [[d for row in rows for e, _, _ in row if e == d] for d in range(len(lengths))]
-    assert (report.num_intact, report.num_split, report.num_cropped, report.num_dropped) == (
+    assert (report.num_intact, report.num_split, report.num_truncated, report.num_dropped) == (
         sum(len(n) == 1 and kept[d] == lengths[d] for d, n in enumerate(in_rows)),
         sum(len(n) > 1 for n in in_rows),
         sum(bool(n) and kept[d] < lengths[d] for d, n in enumerate(in_rows)),
@@ -201,7 +181,7 @@ def test_every_format_gives_the_rows_of_its_documents_and_its_written_rows_the_s
         documents = [tokens.tolist() for tokens in data["train"]]
     assert reports["train"].num_documents == len(documents)
     lengths = [len(document) for document in documents]
-    rows = oracle.plan(lengths, 64, "fit", "split", 0, 1 << 16)
+    rows = oracle.plan(lengths, 64, "split", 0, 1 << 16)
     loader_options = {"seq_len": 64, "batch_size": 1, "shuffle": None, "epochs": 1}
     loader = tokenmill.Loader(out, packed=True, extras=EXTRAS, **loader_options)
     copies = tokenmill.Loader(tmp_path / "rows", packed=True, extras=EXTRAS, **loader_options)
@@ -225,12 +205,11 @@ def test_every_format_gives_the_rows_of_its_documents_and_its_written_rows_the_s
 @pytest.mark.parametrize(
     ("lengths", "seq_len"), [([1], 1), ([9], 1), ([5], 5), ([50, 60, 70], 7), ([1] * 30, 8)]
 )
-@pytest.mark.parametrize("method", ["fit", "crop"])
-def test_edges_of_packing(tmp_path, lengths, seq_len, method):
+def test_edges_of_packing(tmp_path, lengths, seq_len):
     documents = documents_of(lengths, "append")
     source = written(tmp_path, documents, "append")
-    report = tokenmill.pack(source, seq_len=seq_len, method=method)["train"]
-    rows = oracle.plan(lengths, seq_len, method, "split", 0, 1 << 16)
+    report = tokenmill.pack(source, seq_len=seq_len)["train"]
+    rows = oracle.plan(lengths, seq_len, "split", 0, 1 << 16)
     assert report.num_rows == len(rows)
     loader = tokenmill.Loader(
         source, packed=True, seq_len=seq_len, batch_size=1, shuffle=None, epochs=1
@@ -500,23 +479,21 @@ def test_command_packs_reports_and_writes(tmp_path, capsys):
     assert main(["pack", out, "--seq-len", "64", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     report = found["splits"]["train"]
-    assert found["plan"] == os.path.join(out, plan_name(64)) and found["method"] == "fit"
+    assert found["plan"] == os.path.join(out, plan_name(64)) and found["long"] == "split"
     assert report["num_pad_tokens"] == report["num_rows"] * 64 - report["num_tokens"]
     rows, plan = str(tmp_path / "rows"), Path(out, plan_name(64)).read_bytes()
     assert main(["pack", out, "--seq-len", "64"]) == 0
     assert "(already there)" in capsys.readouterr().err
-    crop = ["pack", out, "--seq-len", "64", "--method", "crop", "--write", rows]
-    assert main(crop) == 6
-    assert "with --method fit, not --method crop" in capsys.readouterr().err
+    other = ["pack", out, "--seq-len", "64", "--long", "truncate", "--write", rows]
+    assert main(other) == 6
+    assert "with --long split, not --long truncate" in capsys.readouterr().err
     assert not os.path.exists(rows) and Path(out, plan_name(64)).read_bytes() == plan
-    assert main([*crop, "--overwrite"]) == 0
+    assert main([*other, "--overwrite"]) == 0
     assert "lost (" in capsys.readouterr().err
     assert tokenmill.open(rows)["train"].num_tokens % 64 == 0
     for arguments, code, message in [
         (["--seq-len", "0"], 2, "a row has 1 to"),
-        (["--seq-len", "64", "--method", "worst"], 2, "worst"),
         (["--seq-len", "64", "--long", "burn"], 2, "burn"),
-        (["--seq-len", "64", "--method", "crop", "--long", "drop"], 2, "--long drop is for"),
         (["--seq-len", "64", "--format", "mds"], 2, "is for --write"),
         (["--seq-len", "32", "--write", rows, "--format", "mdz"], 2, "mdz"),
         (["--seq-len", "32", "--write", out], 2, "the output folder is the input folder"),

@@ -6,7 +6,6 @@ copied.
     pack.py         read this first: all of these together
     pieces.py       documents as pieces that fit into a row: split, truncated or dropped
     best_fit.py     best-fit decreasing: which row each piece goes to
-    crop.py         nanochat's rule: no padding, the document that fills a row's rest is cropped
     pack_report.py  what packing did to the documents
     row_plan.py     the plan as a file
     row_reader.py   the tokens of its rows

@@ -20,7 +20,7 @@ from tokenmill.dataset.split import Split
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, unknown_name
 from tokenmill.loader.packing.best_fit import Numbers
 from tokenmill.loader.packing.pack_report import PackReport, report_of
-from tokenmill.loader.packing.pieces import LONG_POLICIES, METHODS, RowPieces, packed
+from tokenmill.loader.packing.pieces import LONG_POLICIES, RowPieces, packed
 from tokenmill.loader.packing.row_plan import (
     MAX_SEQ_LEN,
     PlanWriter,
@@ -42,8 +42,7 @@ class PackOptions:
     """Raises ConfigError, with a hint, for values that contradict each other."""
 
     seq_len: int
-    method: str = "fit"
-    long: str | None = None  # of fit: split
+    long: str = "split"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -52,19 +51,8 @@ class PackOptions:
                 f"a row has 1 to {MAX_SEQ_LEN:,} tokens, got {self.seq_len:,}",
                 hint="--seq-len 2048",
             )
-        if self.method not in METHODS:
-            raise unknown_name("method", self.method, METHODS)
-        if self.long is not None and self.long not in LONG_POLICIES:
+        if self.long not in LONG_POLICIES:
             raise unknown_name("policy for long documents", self.long, LONG_POLICIES)
-        if self.method == "crop" and self.long is not None:
-            raise ConfigError(
-                f"--long {self.long} is for --method fit: --method crop crops long documents",
-                hint="leave --long out",
-            )
-
-    @property
-    def long_policy(self) -> str:
-        return self.long or "split"
 
 
 def pack(
@@ -171,7 +159,7 @@ def _differences(plan: RowPlan, options: PackOptions) -> list[str]:
 
 
 def _typed(name: str, value: object) -> str:
-    return f"--{name.replace('_', '-')} {'split' if value is None else value}"
+    return f"--{name.replace('_', '-')} {value}"
 
 
 def _conflict(path: str, differences: list[str]) -> ConflictError:
@@ -196,7 +184,7 @@ def _split_plan(split: Split, options: PackOptions, writer: PlanWriter) -> Split
 def _rows_of(
     starts: Numbers, lengths: Numbers, options: PackOptions, unit: tuple[str, int]
 ) -> tuple[RowPieces, int]:
-    pieces = packed(starts, lengths, options.seq_len, options.method, options.long_policy)
+    pieces = packed(starts, lengths, options.seq_len, options.long)
     num_rows = int(pieces.rows.max()) + 1 if len(pieces.rows) else 0
     order = Permutation(max(1, num_rows), options.seed, "pack", *unit)
     return pieces.in_order(num_rows, order(np.arange(num_rows))), num_rows

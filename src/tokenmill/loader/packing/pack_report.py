@@ -15,18 +15,18 @@ from tokenmill.wording.plural import counted
 
 @dataclass(frozen=True, slots=True)
 class PackReport:
-    """Documents = intact + split + cropped + dropped + empty. Tokens = packed + lost."""
+    """Documents = intact + split + truncated + dropped + empty. Tokens = packed + lost."""
 
     seq_len: int
     num_rows: int = 0
     num_documents: int = 0
     num_intact: int = 0  # whole, in one row
     num_split: int = 0  # whole, in several rows
-    num_cropped: int = 0  # without their end
+    num_truncated: int = 0  # without their end
     num_dropped: int = 0
     num_empty: int = 0  # without a token
     num_tokens: int = 0
-    num_lost_tokens: int = 0  # of cropped and dropped documents
+    num_lost_tokens: int = 0  # of truncated and dropped documents
     num_begun_inside: int = 0  # rows that do not begin at the start of a document
 
     @property
@@ -72,7 +72,7 @@ class PackReport:
             for what, count in (
                 ("intact", self.num_intact),
                 ("split", self.num_split),
-                ("cropped", self.num_cropped),
+                ("truncated", self.num_truncated),
                 ("dropped", self.num_dropped),
                 ("empty", self.num_empty),
             )
@@ -99,7 +99,7 @@ def report_of(pieces: RowPieces, lengths: Numbers, num_empty: int, seq_len: int)
         num_documents=len(lengths) + num_empty,
         num_intact=int(((num_pieces == 1) & (kept == lengths)).sum()),
         num_split=int(((num_pieces > 1) & (kept == lengths)).sum()),
-        num_cropped=int(((num_pieces > 0) & (kept < lengths)).sum()),
+        num_truncated=int(((num_pieces > 0) & (kept < lengths)).sum()),
         num_dropped=int((num_pieces == 0).sum()),
         num_empty=num_empty,
         num_tokens=int(lengths.sum()),

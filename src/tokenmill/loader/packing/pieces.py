@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.loader.packing.best_fit import Numbers, best_fit_decreasing
-from tokenmill.loader.packing.crop import best_fit_crop
 
-METHODS = ("fit", "crop")
 LONG_POLICIES = ("split", "truncate", "drop")
 
 Flags = npt.NDArray[np.bool_]
@@ -48,10 +46,8 @@ class RowPieces:
         )
 
 
-def packed(starts: Numbers, lengths: Numbers, seq_len: int, method: str, long: str) -> RowPieces:
+def packed(starts: Numbers, lengths: Numbers, seq_len: int, long: str) -> RowPieces:
     """The pieces of documents, none of which may be empty, and the row of each."""
-    if method == "crop":
-        return _cropped(starts, lengths, seq_len)
     documents = np.arange(len(lengths))
     if long == "drop":
         documents = np.flatnonzero(lengths <= seq_len)
@@ -66,10 +62,3 @@ def packed(starts: Numbers, lengths: Numbers, seq_len: int, method: str, long: s
     found = np.minimum(rest, seq_len)
     rows = best_fit_decreasing(found, seq_len)
     return RowPieces(rows, documents, starts[documents] + before, found, rest > seq_len, number > 0)
-
-
-def _cropped(starts: Numbers, lengths: Numbers, seq_len: int) -> RowPieces:
-    placed = np.array(best_fit_crop(lengths, seq_len), np.int64).reshape(-1, 3)
-    documents, rows, found = placed[:, 0], placed[:, 1], placed[:, 2]
-    is_cut = found < lengths[documents]
-    return RowPieces(rows, documents, starts[documents], found, is_cut, np.zeros_like(is_cut))

@@ -203,8 +203,8 @@ class RowPlan:
         plain = checked_object(footer)
         if plain["tokenmill_rows"] != VERSION:
             raise ValueError(f"version {plain['tokenmill_rows']!r}")
-        self.seq_len, self.method = int(plain["seq_len"]), str(plain["method"])
-        self.options = {name: plain[name] for name in ("seq_len", "method", "long", "seed")}
+        self.seq_len = int(plain["seq_len"])
+        self.options = {name: plain[name] for name in ("seq_len", "long", "seed")}
         self.splits = {
             str(name): SplitPlan(
                 Content(str(split["tokens"]), str(split["documents"])),
