@@ -25,7 +25,7 @@ class Killed(BaseException):
 
 
 def killed_before_the_move(monkeypatch, *arguments: object) -> None:
-    def die(out: str) -> None:
+    def die(out: str, is_interrupted: bool) -> None:
         raise Killed
 
     with monkeypatch.context() as patched:

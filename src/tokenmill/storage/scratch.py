@@ -40,17 +40,20 @@ def scratch_folder() -> Iterator[str]:
     for name in disk.names_in(parent):
         if name.startswith(_SCRATCH_PREFIX):
             _remove_if_abandoned(os.path.join(parent, name))
-    with as_output_error("create a folder in", parent, _ELSEWHERE):
-        folder = tempfile.mkdtemp(prefix=_SCRATCH_PREFIX)
-    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    # Named first, so that a signal between the two steps leaves no folder.
+    folder, fd = os.path.join(parent, _SCRATCH_PREFIX + os.urandom(8).hex()), -1
     try:
+        with as_output_error("create a folder in", parent, _ELSEWHERE):
+            os.mkdir(folder, 0o700)
+        fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         with contextlib.suppress(OSError):  # no locks on this file system
             fcntl.flock(fd, fcntl.LOCK_EX)
         yield folder
     finally:
         with contextlib.suppress(OutputError):
             disk.remove_folder(folder)
-        os.close(fd)
+        if fd >= 0:
+            os.close(fd)
 
 
 def _remove_if_abandoned(folder: str) -> None:
