@@ -193,9 +193,13 @@ def test_finished_dataset_in_a_bucket_when_a_local_input_is_edited_then_a_confli
         tokenmill.prepare(path, out, runner="inline", val="none")
 
 
-def test_run_when_an_input_is_edited_after_it_was_read_then_it_does_not_finish(tmp_path):
+@pytest.mark.parametrize("modified_ns", [0, 1_600_000_000_000_000_000])
+def test_run_when_an_input_is_edited_after_it_was_read_then_it_does_not_finish(
+    modified_ns, tmp_path
+):
     rows, path, out = rows_of(1), tmp_path / "corpus.jsonl", tmp_path / "out"
     path.write_bytes(as_jsonl(rows))
+    os.utime(path, ns=(modified_ns, modified_ns))
 
     class EditAtTheEnd(SilentWatch):
         num_records = 0

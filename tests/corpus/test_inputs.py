@@ -207,6 +207,16 @@ def test_folder_when_files_of_other_kinds_lie_in_it_then_they_are_counted(tmp_pa
     )
 
 
+def test_folder_when_inputs_lie_beside_a_dataset_then_it_is_said_that_they_are_not_read(tmp_path):
+    written(tmp_path, "a.txt", "x/b.txt", "x/train.parquet", "y/c.txt", "y/.tokenmill/plan.json")
+    (tmp_path / "x" / "tokenmill.json").write_text('{"files": [{"name": "train.parquet"}]}')
+    result = found(tmp_path)
+    assert names_of(result, tmp_path) == ["a.txt"]
+    [note] = result.notes
+    assert note.startswith("2 files were not read, because a dataset or an unfinished run is in")
+    assert "a glob reads such files" in note
+
+
 def test_folder_when_json_lies_beside_json_lines_then_it_is_said_to_be_metadata(
     tmp_path,
 ):

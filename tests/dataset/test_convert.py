@@ -307,6 +307,33 @@ def test_convert_when_strangers_tokens_were_replaced_after_a_stop_then_conflict(
         again(stop=False)
 
 
+def test_convert_when_the_source_is_replaced_meanwhile_then_nothing_of_both_is_written(tmp_path):
+    for name in ("a", "b"):
+        rows = [json.dumps({"text": f"{name} {n} " * 20}) for n in range(200)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+    options = {"format": "npy", "shard_tokens": 2000, "num_proc": 1, "val": "none"}
+    tokenmill.prepare(tmp_path / "a.jsonl", tmp_path / "out", **options)
+
+    def replace(num_tokens: int) -> bool:
+        tokenmill.prepare(tmp_path / "b.jsonl", tmp_path / "out", overwrite=True, **options)
+        return False
+
+    target = Target(out=str(tmp_path / "new"), format="llmc", shard_tokens=2000, num_proc=1)
+    with pytest.raises(IntegrityError, match="was changed while it was read"):
+        convert(open_dataset(str(tmp_path / "out")), target, watch=replace)
+    assert not (tmp_path / "new" / "tokenmill.json").exists()
+
+
+def test_prepare_when_the_dataset_there_was_converted_then_conflict(tmp_path):
+    """A conversion may lack what its source's format cannot hold."""
+    source = write_corpus("jsonl", tmp_path, TEXTS)
+    options = {"val": "none", "seq_len": 3000, "num_proc": 1}
+    tokenmill.prepare(source, tmp_path / "mds", format="mds", **options)
+    tokenmill.convert(tmp_path / "mds", tmp_path / "out", format="megatron")
+    with pytest.raises(ConflictError, match="converted from another dataset"):
+        tokenmill.prepare(source, tmp_path / "out", format="megatron", val="none", num_proc=1)
+
+
 def test_command_line_converts_and_says_so(nano, tmp_path):
     def run(*arguments):
         return warm.tokenmill("convert", *arguments)

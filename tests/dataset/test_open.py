@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import os
+import pickle
 import random
 import threading
 import time
@@ -24,7 +25,7 @@ from tokenmill.dataset import document_bounds, index_cache, open_shards
 from tokenmill.dataset.index_cache import IndexCache
 from tokenmill.dataset.manifest_json import manifest_sha256_of
 from tokenmill.dataset.stream import Stream, StreamShard
-from tokenmill.errors import ConfigError, IntegrityError
+from tokenmill.errors import ConfigError, ConflictError, IntegrityError
 from tokenmill.formats import NAMES
 from tokenmill.formats.llmc import LlmcFormat
 
@@ -162,6 +163,23 @@ def test_file_that_is_cut_off_while_it_is_open_is_an_error_and_not_a_dead_proces
     monkeypatch.setattr(time, "monotonic", lambda: 1e9)  # a second later
     with pytest.raises(IntegrityError, match="was changed while it was read"):
         part.tokens(1000, 1010)
+
+
+def test_open_when_the_dataset_is_replaced_then_no_token_of_the_new_one_is_read(tmp_path):
+    """Shards of npy are equally large, and are opened when they are needed."""
+    for name in ("a", "b"):
+        rows = [json.dumps({"text": f"{name} {n} " * 20}) for n in range(200)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+    options = {"format": "npy", "shard_tokens": 2000, "num_proc": 1, "val": "none"}
+    tokenmill.prepare(tmp_path / "a.jsonl", tmp_path / "out", **options)
+    data = tokenmill.open(tmp_path / "out")
+    copied = pickle.dumps(data)
+    assert data["train"].text(0).startswith("a 0")
+    tokenmill.prepare(tmp_path / "b.jsonl", tmp_path / "out", overwrite=True, **options)
+    with pytest.raises(IntegrityError, match="was changed while it was read"):
+        data["train"].text(-1)
+    with pytest.raises(ConflictError, match="was replaced since it was opened"):
+        pickle.loads(copied)  # noqa: S301
 
 
 def joined(documents: list[list[int]], eot: str) -> list[list[int]]:

@@ -23,6 +23,7 @@ class Skipped:
         self._first_file = ""
         self._again: list[tuple[str, str]] = []
         self._folders: list[str] = []
+        self._ours: list[str] = []
 
     def add_files(self, paths: Iterable[str]) -> None:
         """Add files of other kinds in a folder."""
@@ -37,6 +38,10 @@ class Skipped:
     def add_folders(self, paths: Iterable[str]) -> None:
         """Add folders that match a glob."""
         self._folders += paths
+
+    def add_ours(self, paths: Iterable[str]) -> None:
+        """Add inputs that are beside a dataset of tokenmill's, or an unfinished run."""
+        self._ours += paths
 
     def notes(self) -> tuple[str, ...]:
         found = []
@@ -55,6 +60,12 @@ class Skipped:
             found.append(
                 f"{_counted(number, 'folder')} matched by a glob and not read, because a glob "
                 f"names files ({_first(number)}{self._folders[0]}); for any depth use **"
+            )
+        if self._ours:
+            number = len(self._ours)
+            found.append(
+                f"{_counted(number, 'file')} not read, because a dataset or an unfinished run is "
+                f"in the same folder ({_first(number)}{self._ours[0]}); a glob reads such files"
             )
         if self._again:
             number, (name, first_name) = len({first for _, first in self._again}), self._again[0]

@@ -10,6 +10,7 @@ object is read.
 from __future__ import annotations
 
 import collections
+import contextlib
 import glob
 import hashlib
 import os
@@ -21,10 +22,10 @@ from dataclasses import replace
 from tokenmill.corpus.readers import BYTE_KINDS, KINDS, kind_of, kinds
 from tokenmill.corpus.readers.naming import conversion_hint, ending, kind_named, may_be_text
 from tokenmill.corpus.skipped import Skipped, shown_endings
-from tokenmill.corpus.spans import EDGE_BYTES, TAG, Input
+from tokenmill.corpus.spans import EDGE_BYTES, TAG, Input, known_ns
 from tokenmill.corpus.standard_input import STDIN, kept_file, unkept
 from tokenmill.errors import ConfigError, InputError, unknown_name
-from tokenmill.storage import listing, objects
+from tokenmill.storage import files, listing, objects
 
 # An output folder may be inside its own source folder.
 OUR_FILES = ("tokenmill.json", "tokenmill-quarantine.jsonl")
@@ -133,7 +134,21 @@ def _folder_paths(folder: str, input_format: str | None, unread: Skipped) -> lis
     )
     for path, first in found.again:
         unread.add_again(path, first)
+    unread.add_ours(path for path in found.left_out if _is_input(path) and not _is_shard(path))
     return _of_one_kind(folder, found.files, input_format, unread)
+
+
+def _is_input(path: str) -> bool:
+    name = os.path.basename(path)
+    return kind_of(name) is not None and not name.endswith(".json") and name not in OUR_FILES
+
+
+def _is_shard(path: str) -> bool:
+    """Whether the manifest beside a file names it."""
+    folder, name = os.path.split(path)
+    with contextlib.suppress(FileNotFoundError):
+        return f'"{name}"'.encode() in files.read_file(os.path.join(folder, OUR_FILES[0]))
+    return False
 
 
 def _of_one_kind(
@@ -261,7 +276,9 @@ def _objects_of(
             f"there is no object {url}, and nothing below it",
             hint=_where_to_look(url),
         )
-    paths = _of_one_kind(prefix, _visible(below, prefix), input_format, unread)
+    visible, left_out = _visible(below, prefix)
+    unread.add_ours(filter(_is_input, left_out))
+    paths = _of_one_kind(prefix, visible, input_format, unread)
     return {path: below[path] for path in paths}
 
 
@@ -277,8 +294,8 @@ def _where_to_look(url: str) -> str:
     return "is the address right? Check with that store's own client"
 
 
-def _visible(urls: Iterable[str], prefix: str) -> list[str]:
-    """The URLs without hidden objects and tokenmill's own datasets."""
+def _visible(urls: Iterable[str], prefix: str) -> tuple[list[str], list[str]]:
+    """The URLs without hidden objects; apart, those beside tokenmill's own datasets."""
     names = {url: url.removeprefix(prefix).split("/") for url in urls}
     ours = {
         tuple(parts[:depth])
@@ -286,12 +303,13 @@ def _visible(urls: Iterable[str], prefix: str) -> list[str]:
         for depth, part in enumerate(parts)
         if depth and part in ("tokenmill.json", ".tokenmill")
     }
-    return [
-        url
-        for url, parts in names.items()
-        if not any(part.startswith(".") for part in parts[:-1])
-        and not any(tuple(parts[:depth]) in ours for depth in range(1, len(parts)))
-    ]
+    found: tuple[list[str], list[str]] = ([], [])
+    for url, parts in names.items():
+        if not any(part.startswith(".") for part in parts[:-1]):
+            depths = [depth for depth in range(1, len(parts)) if tuple(parts[:depth]) in ours]
+            if not depths or depths == [len(parts) - 1]:  # deeper are a dataset's own files
+                found[bool(depths)].append(url)
+    return found
 
 
 def _input(path: str, input_format: str | None) -> Input:
@@ -313,4 +331,4 @@ def _input(path: str, input_format: str | None) -> Input:
             edges.update(file.read(EDGE_BYTES))
     except OSError as error:
         raise listing.unreadable(path, error) from error
-    return Input(path, kind, compression, found.st_size, found.st_mtime_ns, edges.hexdigest())
+    return Input(path, kind, compression, found.st_size, known_ns(found), edges.hexdigest())

@@ -8,6 +8,7 @@ boundaries, so that a million small files do not become a million parts.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +16,12 @@ from typing import Any
 HUB_SCHEME = "hf://"  # of sources on the Hugging Face Hub
 TAG = "tag:"  # begins the digest of an object
 EDGE_BYTES = 64 << 10  # of each end of a local file, which its digest covers
+
+
+def known_ns(found: os.stat_result) -> int:
+    """When a file was modified. Of a file from an image or archive without times, 0 is 1 here,
+    because 0 stands for an unknown time."""
+    return found.st_mtime_ns or 1
 
 
 @dataclass(frozen=True, slots=True)

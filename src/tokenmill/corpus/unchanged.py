@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from tokenmill.corpus.source_files import object_digest
-from tokenmill.corpus.spans import Input
+from tokenmill.corpus.spans import Input, known_ns
 from tokenmill.errors import ConflictError, InputError, IntegrityError
 from tokenmill.storage import objects
 
@@ -30,7 +30,7 @@ def require_unchanged(source: Input) -> None:
         found = os.stat(source.path)
     except OSError as error:
         raise InputError(f"cannot read {source.name}: {error.strerror}", hint=_HINT) from error
-    if found.st_size != source.num_bytes or source.mtime_ns not in (0, found.st_mtime_ns):
+    if found.st_size != source.num_bytes or source.mtime_ns not in (0, known_ns(found)):
         raise ConflictError(
             f"{source.name} changed during the run "
             f"({source.num_bytes:,} bytes planned, {found.st_size:,} now, or modified since)",

@@ -2,7 +2,7 @@
 
 A map keeps a file descriptor, and processes have few (often 1,024), so the least recently used
 shards are closed. Reading a map beyond the end of a file that was truncated since kills the process
-with SIGBUS, so the size of a local file is compared again once a second.
+with SIGBUS, so a local file is looked at again once a second.
 """
 
 from __future__ import annotations
@@ -95,8 +95,7 @@ class OpenShards:
         name = self._shards[position].name
         if not self._files.is_far and self._files.size(name) != found.num_bytes:
             raise IntegrityError(
-                f"{self._files.path_of(name)} was changed while it was read: it is missing or has "
-                "another size",
+                f"{self._files.path_of(name)} was changed while it was read: it is missing",
                 hint=f"what else is wrong? tokenmill verify {self._files.label}",
             )
         found.checked_at = time.monotonic()

@@ -14,7 +14,7 @@ from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.manifest_json import manifest_sha256_of
 from tokenmill.dataset.split import Split
 from tokenmill.encodings import Encoding, EncodingId
-from tokenmill.errors import ConfigError, unknown_name
+from tokenmill.errors import ConfigError, ConflictError, unknown_name
 
 ROWS_SUFFIX = ".rows"  # of plans (loader/packing/), which are not part of the content
 
@@ -48,6 +48,14 @@ def reopened(opening: Opening) -> OpenedDataset:
         eot=opening.eot,
     )
     return OpenedDataset(opening, looked)
+
+
+def _reopened_same(opening: Opening, content_key: Any) -> OpenedDataset:
+    if (found := reopened(opening)).content_key != content_key:
+        raise ConflictError(
+            f"{opening.path} was replaced since it was opened", hint="open the dataset again"
+        )
+    return found
 
 
 class OpenedDataset:
@@ -119,8 +127,8 @@ class OpenedDataset:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Other processes reopen it."""
-        return reopened, (self.opening,)
+        """Other processes reopen it, and get no other."""
+        return _reopened_same, (self.opening, self.content_key)
 
     def _key_of_content(self) -> Any:
         return self.content_key

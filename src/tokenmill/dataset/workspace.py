@@ -126,7 +126,7 @@ class Workspace:
                 before_discard()
                 self.discard()
         elif (manifest := self.finished(request)) is not None:
-            self.remove_leftovers(request)
+            self.remove_leftovers()
             return manifest
         try:
             return attempt()
@@ -180,7 +180,7 @@ class Workspace:
             return None
         with contextlib.suppress(ConflictError):
             if (manifest := self.finished(request)) is not None:
-                self.remove_leftovers(request)
+                self.remove_leftovers()
                 return manifest
         return None
 
@@ -345,21 +345,14 @@ class Workspace:
         elif not bucket_runs.is_published(self.out):
             bucket_runs.discard(self.out)
 
-    def remove_leftovers(self, request: Request[Any]) -> None:
-        """Remove what is left of a run that was killed after it had written the manifest. A run
-        that was to replace this dataset with another stays: the user may want to resume it."""
+    def remove_leftovers(self) -> None:
+        """Remove what is left of a run that was killed after it had written the manifest, and so
+        has no plan any more. An unfinished run stays: it was to replace this dataset."""
         if not self._store.has_locks:
             bucket_runs.clean_up(self.out)
             return
-        if self._store.is_link(self.folder):
-            return
-        with contextlib.suppress(FileNotFoundError, IntegrityError):
-            try:
-                if self.has_plan and request.changes_since(request.load(self.plan_path)):
-                    return
-            except ConflictError:
-                return  # the plan of another command
-        self._remove()
+        if not self._store.is_link(self.folder) and not self.has_plan:
+            self._remove()
 
     def _remove(self, first: Callable[[], None] = lambda: None) -> None:
         publication.require_no_link(self.folder)

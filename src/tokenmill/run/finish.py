@@ -13,7 +13,7 @@ from tokenmill.assemble.token_limit import TokenLimit
 from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan
 from tokenmill.dataset.manifest import Manifest
-from tokenmill.dataset.workspace import Workspace, changes_between
+from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.checkpoint import saved_ledger
 from tokenmill.encode.job import Job
 from tokenmill.encode.ledger import Ledger
@@ -23,7 +23,6 @@ from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityEr
 from tokenmill.run.completion import completed
 from tokenmill.run.context import RunContext, assembly_of, names_of
 from tokenmill.run.partition_notes import incomplete, noted
-from tokenmill.run.request import PrepareRequest
 from tokenmill.run.slice_queue import SliceQueue, encode_and_assemble
 from tokenmill.run.watch import RunWatch, SilentWatch
 from tokenmill.runners.start import writing_runner
@@ -47,7 +46,12 @@ def finish(
     workspace = Workspace(out)
     if (manifest := workspace.finished_dataset()) is not None:
         workspace.require_files(manifest)
-        _remove_leftovers(workspace, manifest)
+        if store_of(out).has_locks and workspace.has_plan:
+            raise ConflictError(
+                f"{out} holds a finished dataset, and the unfinished run that is to replace it",
+                hint="run that run's command again, with --overwrite: it resumes",
+            )
+        workspace.remove_leftovers()
         return manifest
     if not workspace.has_plan:
         raise ConfigError(
@@ -75,16 +79,6 @@ def _made_dataset(
             context = RunContext(config, encoding, runner, watch, "")
             _assemble(context, job, plan, records, assembly)
         return completed(config, plan, assembly.records, assembly)
-
-
-def _remove_leftovers(workspace: Workspace, manifest: Manifest) -> None:
-    """Remove what is left of the run that made this dataset, but not of one that would replace
-    it."""
-    plan = Plan.load(workspace.plan_path) if workspace.has_plan else None
-    identity, inputs = (plan.identity, plan.inputs) if plan else (manifest.identity, None)
-    request = PrepareRequest(identity, inputs)
-    if not changes_between(request, manifest):
-        workspace.remove_leftovers(request)
 
 
 def _all_records(job: Job, plan: Plan, workspace: Workspace, watch: RunWatch) -> Ledger:

@@ -98,7 +98,7 @@ def encode_partition(
         request = request_of(context, found, remote)
         if (manifest := workspace.finished(request)) is not None:
             with contextlib.suppress(ConflictError):  # others may still be working
-                workspace.remove_leftovers(request)
+                workspace.remove_leftovers()
             return _report_of_finished(manifest, partition)
         own_plan = None
         if not workspace.has_plan:

@@ -38,6 +38,8 @@ class PrepareRequest:
         return changes + _tokenizer_then(self.identity, plan) if changes else []
 
     def changes_from(self, manifest: Manifest) -> list[str]:
+        if manifest.converted_from is not None:
+            return ["it was converted from another dataset"]
         if self.inputs is None:
             return []
         before = {source.label: (source.num_bytes, source.digest) for source in manifest.inputs}

@@ -149,6 +149,12 @@ def make_folder(path: str) -> None:
         fsync_folder(folder)
 
 
+def make_private_folder(path: str, hint: str) -> None:
+    """Make a folder for this user alone; it is for a while, so nothing is synced."""
+    with as_output_error("create a folder in", os.path.dirname(path), hint):
+        os.mkdir(path, 0o700)
+
+
 def remove(path: str) -> None:
     with as_output_error("remove", path), contextlib.suppress(FileNotFoundError):
         os.unlink(path)

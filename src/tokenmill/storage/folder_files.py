@@ -2,12 +2,14 @@
 
 A dataset's local files are opened only here, because the folder may come from anyone: a link that
 leads out of it is refused, and so is anything that is not a regular file. Opening a pipe would wait
-for its other end.
+for its other end. The folder may also get another dataset while this one is read, with files of the
+same names and sizes: a file that is not the one that was first seen is refused, too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import stat
 from collections.abc import Sequence
@@ -27,6 +29,7 @@ class FolderFiles:
         """Links may lead to files below `within`; by default, below the folder."""
         self.label = folder
         self._real = os.path.realpath(within or folder)
+        self._seen: dict[str, tuple[int, int]] = {}
 
     def path_of(self, name: str) -> str:
         return os.path.join(self.label, name)
@@ -47,7 +50,10 @@ class FolderFiles:
             return None
         except OSError as error:
             raise IntegrityError(f"{path} cannot be read: {error.strerror}") from error
-        return found.st_size if stat.S_ISREG(found.st_mode) else None
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        self._require_same(name, found)
+        return found.st_size
 
     def sizes(self, names: Sequence[str]) -> list[int | None]:
         plain: dict[str, int] = {}
@@ -55,8 +61,9 @@ class FolderFiles:
             with contextlib.suppress(OSError), os.scandir(self._inside(folder)) as entries:
                 for entry in entries:
                     if entry.is_file(follow_symlinks=False):
-                        num_bytes = entry.stat(follow_symlinks=False).st_size
-                        plain[os.path.join(folder, entry.name)] = num_bytes
+                        name, found = os.path.join(folder, entry.name), entry.stat()
+                        self._require_same(name, found)
+                        plain[name] = found.st_size
         return [plain[name] if name in plain else self.size(name) for name in names]
 
     def stamp(self, name: str) -> str:
@@ -65,15 +72,16 @@ class FolderFiles:
 
     def local_path(self, name: str) -> str:
         path = self._inside(name)
-        if os.path.exists(path) and not os.path.isfile(path):
+        if self.size(name) is None and os.path.exists(path):
             raise IntegrityError(f"{path} is not a regular file")
         return path
 
     def open(self, name: str) -> IO[bytes]:
-        return open(self._inside(name), "rb", opener=_regular_file)
+        return open(self._inside(name), "rb", opener=functools.partial(self._opened, name))
 
     def in_order(self, name: str) -> IO[bytes]:
-        return open(self._inside(name), "rb", buffering=0, opener=_regular_file)
+        opener = functools.partial(self._opened, name)
+        return open(self._inside(name), "rb", buffering=0, opener=opener)
 
     def array(
         self, name: str, dtype: np.dtype[Any], offset: int, count: int
@@ -98,10 +106,21 @@ class FolderFiles:
             )
         return path
 
+    def _opened(self, name: str, path: str, flags: int) -> int:
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            if not stat.S_ISREG((found := os.fstat(fd)).st_mode):
+                raise IntegrityError(f"{path} is not a regular file")
+            self._require_same(name, found)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
 
-def _regular_file(path: str, flags: int) -> int:
-    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise IntegrityError(f"{path} is not a regular file")
-    return fd
+    def _require_same(self, name: str, found: os.stat_result) -> None:
+        stamp = (found.st_size, found.st_mtime_ns)
+        if self._seen.setdefault(name, stamp) != stamp:
+            raise IntegrityError(
+                f"{self.path_of(name)} was changed while it was read",
+                hint="is the dataset being replaced? Open it again when that is done",
+            )

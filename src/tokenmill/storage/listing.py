@@ -24,11 +24,13 @@ _FolderId = tuple[int, int]
 
 @dataclass(slots=True)
 class Listing:
-    """The files found. `again` pairs a folder that was reached twice with its first name."""
+    """The files found. `again` pairs a folder that was reached twice with its first name;
+    `left_out` are the files of folders that were left out."""
 
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     again: list[tuple[str, str]] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
 
 def is_folder(path: str) -> bool | None:
@@ -74,7 +76,9 @@ def files_below(folder: str, is_left_out: Callable[[list[str]], bool]) -> Listin
             continue
         first_names[folder_id] = here
         entries = _entries(here)
-        if here != folder and is_left_out([entry.name for entry in entries]):
+        names = [entry.name for entry in entries]
+        if here != folder and is_left_out(names):
+            found.left_out += [os.path.join(here, name) for name in names if not _is_hidden(name)]
             continue
         subfolders: list[str] = []
         for entry in entries:

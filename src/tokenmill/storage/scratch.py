@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 from tokenmill.errors import OutputError
 from tokenmill.storage import disk
-from tokenmill.storage.output_errors import as_output_error
 
 # With the machine's name: several may share the folder, and locks may hold on one machine only.
 _MACHINE = re.sub(r"\W", "_", platform.node())
@@ -43,8 +42,7 @@ def scratch_folder() -> Iterator[str]:
     # Named first, so that a signal between the two steps leaves no folder.
     folder, fd = os.path.join(parent, _SCRATCH_PREFIX + os.urandom(8).hex()), -1
     try:
-        with as_output_error("create a folder in", parent, _ELSEWHERE):
-            os.mkdir(folder, 0o700)
+        disk.make_private_folder(folder, _ELSEWHERE)
         fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         with contextlib.suppress(OSError):  # no locks on this file system
             fcntl.flock(fd, fcntl.LOCK_EX)

@@ -1,7 +1,8 @@
 """The messages of an Arrow IPC file or stream: where record batches begin, how many rows they have.
 
-A stream is a schema message, then dictionary and record batch messages, then an end marker that
-writers may leave out. A file is the same after 8 bytes of magic, plus a footer. Walking the
+A stream is a schema message, then dictionary and record batch messages, then an end marker. The
+format lets writers leave it out, but none known does, and without it a stream that was cut between
+two batches looks whole. A file is the same after 8 bytes of magic, plus a footer. Walking the
 messages touches only their headers (in a memory map; 8 us each), so that a slice deep inside a
 stream of 5 GB is planned and reached without reading the bytes before it. pyarrow does not give a
 message's number of rows without decoding it, so `_batch_header` parses the header, a flatbuffer. It
@@ -54,7 +55,7 @@ def batch_index_of(file: pa.NativeFile, path: str, is_file: bool) -> BatchIndex:
     start = len(FILE_MAGIC) if is_file else 0
     schema: pa.Schema | None = None
     batches: list[Batch] = []
-    has_dictionaries = False
+    has_dictionaries, end = False, start
     for message, begin, end in _messages(file, path, start):
         if schema is None:
             schema = _schema_of(message, path)
@@ -80,6 +81,11 @@ def batch_index_of(file: pa.NativeFile, path: str, is_file: bool) -> BatchIndex:
             raise InputError(f"{path}: byte {begin}: unexpected {message.type} message")
     if schema is None:
         raise InputError(f"{path}: not an Arrow file or stream: it holds no schema")
+    if not is_file and file.tell() == end:
+        raise InputError(
+            f"{path}: ends without the end marker of a stream: cut short, or its writer died",
+            hint="fetch it again, or write it again to the end",
+        )
     if not is_file and file.tell() < file.size():
         raise InputError(f"{path}: {file.size() - file.tell()} bytes follow the end of the stream")
     return BatchIndex(schema, tuple(batches), has_dictionaries)
