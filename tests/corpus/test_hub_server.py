@@ -54,6 +54,7 @@ FILES = {
 
 CLIENT = """
 import json
+import os
 from huggingface_hub import HfApi, HfFileSystem, hf_hub_download, snapshot_download
 
 REPO = "OWNER/NAME"
@@ -70,7 +71,9 @@ def outcome(call):
 def main():
 {body}
 
-print(json.dumps(outcome(main)))
+print(json.dumps(outcome(main)), flush=True)
+# At once: a thread of pyarrow that still calls Python would abort an interpreter that ends.
+os._exit(0)
 """
 
 Client = Callable[..., object]
