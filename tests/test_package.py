@@ -95,12 +95,6 @@ def test_project_urls_are_shown_and_all_in_one_place(wheel):
     assert all(url.startswith(HOME) for url in shown.values())
 
 
-def test_extra_of_older_instructions_is_still_there_and_asks_for_nothing(wheel):
-    metadata = metadata_of(wheel)
-    assert "hf" in metadata.get_all("Provides-Extra")
-    assert not [need for need in metadata.get_all("Requires-Dist") if "'hf'" in need]
-
-
 def test_every_library_that_is_imported_is_a_dependency():
     """`pip install tokenmill` alone runs every command that needs no cluster and no store."""
     named = {re.split(r"[<>=]", need)[0] for need in PROJECT["project"]["dependencies"]}
