@@ -237,18 +237,18 @@ def test_limit_docs_when_a_source_is_repeated_then_counts_every_copy(
 
 
 def test_sample_when_one_source_has_it_then_the_rows_that_a_run_of_it_alone_would_take(
-    corpus, tmp_path
+    corpus, tmp_path, capsys
 ):
     code = {"paths": str(corpus / "code"), "text_column": "content"}
     alone = options(text_column="content", sample=0.5)
     tokenmill.prepare(corpus / "code", tmp_path / "alone", **alone)
     sources = {"a": {**code, "sample": 0.5}, "b": {**code, "sample": 1.0}}
-    tokenmill.prepare(sources, tmp_path / "both", **options(sample=0.2))
+    tokenmill.prepare(sources, tmp_path / "both", progress=True, **options(sample=0.2))
     tokenmill.prepare(corpus / "code", tmp_path / "all", **options(text_column="content"))
     parts = [(tmp_path / name / "train.bin").read_bytes() for name in ("alone", "all", "both")]
     assert parts[2] == parts[0] + parts[1] and len(parts[0]) < len(parts[1])
     manifest = tokenmill.open(tmp_path / "both").manifest
-    assert any("code/a.jsonl belongs to the sources a and b" in note for note in manifest.notes)
+    assert "code/a.jsonl belongs to the sources a and b" in capsys.readouterr().err
     assert manifest.sources["b"].counts.num_filtered == 0
     require_verified(tmp_path / "both")
 

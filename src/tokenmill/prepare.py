@@ -147,13 +147,13 @@ def _made_dataset(
     # `remote` is closed before the lock is released, so that the next run finds no file in use.
     with workspace.held(names_of(config), config.overwrite), contextlib.closing(remote):
         plan = workspace.begin_or_continue(request, make_plan)
-        if warning := space_warning(config, plan):
-            context.watch.notice(warning)
+        for note in (*plan.notes, *filter(None, [space_warning(config, plan)])):
+            context.watch.notice(note)
         assembly = assembly_of(config, context.encoding, plan, workspace.work_of(plan.plan_id))
         records = _encode(context, plan, found, remote, assembly)
         require_unmodified(plan.inputs)
         remote.keep_revisions()
-        return completed(config, plan, records, assembly)
+        return completed(config, plan, records, assembly, context.watch.notice)
 
 
 def _encode(

@@ -55,10 +55,10 @@ def test_missing_column_lists_the_columns(tmp_path, corpus):
 @pytest.mark.parametrize(
     ("name", "content", "hint"),
     [
-        ("a.csv", b"text,id\ncaf\xe9,1\nth\xe9,2\n", "iconv -f ISO-8859-1 -t UTF-8 {} > utf8.csv"),
+        ("a.csv", b"text,id\ncaf\xe9,1\nth\xe9,2\n", "iconv -f ISO-8859-1 -t UTF-8"),
         ("a.jsonl", b"id,text\n1,x\n2,y\n", "--input-format csv, tsv or text"),
-        ("a.jsonl", b'"x"\n"y"\n', "jq -c '.[]? // . | {{text: .}}' {} > lines.jsonl"),
-        ("a.json", b'["x", "y"]', "jq -c '.[]? // . | {{text: .}}' {} > lines.jsonl"),
+        ("a.jsonl", b'"x"\n"y"\n', "are these the right files"),
+        ("a.json", b'["x", "y"]', "are these the right files"),
         ("a.jsonl", b'{"text": 1}\n{"text": 2}\n', "are these the right files"),
     ],
 )
@@ -67,7 +67,7 @@ def test_file_of_which_most_rows_are_bad_gets_a_hint_for_the_file(tmp_path, name
     path.write_bytes(content)
     said = refused(InputError, str(path), tmp_path)
     assert "2 rows are bad" in said or "3 rows are bad" in said
-    assert hint.format(path) in said and "--max-bad-fraction: it resumes" not in said
+    assert hint in said and "--max-bad-fraction: it resumes" not in said
 
 
 @pytest.mark.parametrize("ending", ["jsonl.gz", "jsonl.zst", "txt.bz2", "csv.xz", "txt.lz4"])
@@ -75,7 +75,7 @@ def test_text_that_is_named_like_a_compressed_file_is_called_text(tmp_path, endi
     path = tmp_path / f"a.{ending}"
     path.write_text('{"text": "é"}\n' * 20)
     said = refused(InputError, str(path), tmp_path)
-    assert "text, not a " in said and f"mv {path} {path.with_suffix('')}" in said
+    assert "text, not a " in said and f"let its name end in .{ending.split('.')[0]}" in said
 
 
 def test_missing_column_in_the_last_of_many_files_fails_before_a_token_is_written(tmp_path):

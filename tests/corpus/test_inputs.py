@@ -28,10 +28,10 @@ from tokenmill.config import Config
 from tokenmill.corpus.inputs import FoundInputs, found_inputs
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.planning import make_plan
-from tokenmill.corpus.readers.naming import conversion_hint
+from tokenmill.corpus.readers.naming import may_be_text
 from tokenmill.corpus.source_files import inputs_of
 from tokenmill.errors import ConfigError, InputError, NetworkError, TokenmillError
-from tokenmill.run.corpus_notes import notes_on
+from tokenmill.run.corpus_notes import separator_note
 from tokenmill.storage import listing
 
 
@@ -293,8 +293,8 @@ def test_text_when_it_has_markers_or_is_large_then_a_note_says_how_to_divide_it(
     assert "--separator '<|endoftext|>'" in note
     divided = Config(sources=(str(tmp_path),), out="out", separator="<|endoftext|>")
     assert found_inputs(divided).notes == ()
-    shown = tokenmill.prepare(tmp_path, tmp_path / "out", num_proc=1, val="none").notes
-    assert note in shown and tokenmill.estimate(tmp_path).notes[0] == note
+    done = command("prepare", tmp_path, "-o", tmp_path / "out", "--no-val")
+    assert note in done.stderr and tokenmill.estimate(tmp_path).notes[0] == note
 
 
 def test_glob_when_folders_match_too_then_they_are_said(tmp_path):
@@ -361,18 +361,17 @@ def test_separator_when_tables_are_read_too_then_only_text_counts(tmp_path):
         sources=(str(tmp_path / "a.parquet"), str(tmp_path / "b.txt")), separator="\n\n"
     )
     plan = make_plan({"options": config.identity()}, found_inputs(config).inputs, config)
-    assert "divides nothing" in notes_on(plan, 10)[0]
-    assert notes_on(plan, 11) == ()
+    assert "divides nothing" in separator_note(config, plan, 10)
+    assert separator_note(config, plan, 11) is None
 
 
-def test_notes_are_shown_once_and_are_in_json_and_in_the_plan_of_a_dry_run(tmp_path):
+def test_notes_on_the_corpus_are_shown_once_and_are_in_the_plan_of_a_dry_run(tmp_path):
     written(tmp_path, "in/a.txt", "in/b.csv")
     note = f"1 file was not read: 1 .csv ({tmp_path}/in/b.csv)"
     first = command("prepare", tmp_path / "in", "-o", tmp_path / "o")
-    assert first.stderr.count(f"  note: {note}\n") == first.stderr.count(note) == 1
-    for out, more in (("p", ()), ("q", ("--dry-run",))):
-        done = command("prepare", tmp_path / "in", "-o", tmp_path / out, "--json", *more)
-        assert note in json.loads(done.stdout)["notes"]
+    assert first.stderr.count(f"warning: {note}\n") == first.stderr.count(note) == 1
+    dry = command("prepare", tmp_path / "in", "-o", tmp_path / "q", "--json", "--dry-run")
+    assert note in json.loads(dry.stdout)["notes"]
     assert f"note: {note}" in command("estimate", tmp_path / "in").stdout
     assert note in command("prepare", tmp_path / "in", "-o", tmp_path / "r", "--dry-run").stderr
 
@@ -401,60 +400,46 @@ def test_finish_when_a_task_left_files_aside_then_it_says_so(tmp_path):
 # Ways out that lead somewhere
 
 
-def run_hint(said: str, folder: Path) -> str:
-    """Type what the hint says; what is then to be given as SOURCE."""
-    typed, _, source = said.partition("hint: ")[2].partition(", then give ")
-    python = f"{shlex.quote(sys.executable)} -c "
-    subprocess.run(["bash", "-ec", typed.replace("python -c ", python)], check=True, cwd=folder)
-    return source.partition(" as SOURCE")[0]
-
-
 @pytest.mark.parametrize(
-    ("name", "made_by"),
+    ("name", "hint"),
     [
-        ("t.tar.gz", "tar -czf t.tar.gz a.jsonl; rm a.jsonl"),
-        ("t.tgz", "tar -czf t.tgz a.jsonl; rm a.jsonl"),
-        ("a.parquet.gz", "gzip a.parquet"),
-        ("a.parquet.xz", "xz a.parquet"),
+        ("t.tar.gz", "unpack it, and give the folder as SOURCE"),
+        ("t.tgz", "unpack it, and give the folder as SOURCE"),
+        ("a.zip", "unpack it, and give the folder as SOURCE"),
+        ("a.pdf", "convert it to .txt first, and give that as SOURCE"),
+        ("a.parquet.gz", "decompress it first"),
+        ("a.png", "leave it out"),
     ],
 )
-def test_hint_when_typed_then_the_file_can_be_read(name, made_by, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.jsonl").write_text('{"text": "two"}\n{"text": "more"}\n')
-    pq.write_table(pa.table({"text": ["two", "more"]}), "a.parquet")
-    subprocess.run(["bash", "-ec", made_by], check=True, cwd=tmp_path)
-    said = refused(InputError, name)
-    assert "tokenmill does not read" in said and "--input-format" not in said
-    [source] = shlex.split(run_hint(said, tmp_path))
-    manifest = tokenmill.prepare(source, tmp_path / "out", num_proc=1, val="none")
-    assert manifest.counts.num_written == 2
+def test_file_when_its_name_says_that_it_is_no_text_then_refused_with_what_to_do(
+    name, hint, tmp_path
+):
+    said = refused(InputError, written(tmp_path, name) / name)
+    assert f"hint: {hint}" in said and "--input-format" not in said
 
 
-def test_archive_when_called_text_then_its_hint_unpacks_it(tmp_path, monkeypatch):
+def test_archive_when_called_text_then_it_is_to_be_unpacked(tmp_path, monkeypatch):
     monkeypatch.chdir(written(tmp_path, "a.txt"))
     subprocess.run(["tar", "-czf", "t.tar.gz", "a.txt"], check=True)
     with pytest.raises(InputError, match="a tar archive") as caught:
         tokenmill.prepare("t.tar.gz", tmp_path / "out", num_proc=1, input_format="text")
-    assert "tar -xf t.tar.gz" in str(caught.value) and ".gz.gz" not in str(caught.value)
+    assert caught.value.hint == "unpack it, and give the folder as SOURCE"
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [("a.parquet", "leave out --input-format"), ("a.txt", "mv a.txt a.txt.parquet")],
-)
-def test_parquet_when_read_as_text_then_the_hint_leads_to_its_reader(
-    name, hint, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("name", ["a.parquet", "a.txt"])
+def test_parquet_when_read_as_text_then_the_hint_leads_to_its_reader(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table({"text": ["a"]}), name)
     with pytest.raises(InputError) as caught:
         tokenmill.prepare(name, tmp_path / "out", num_proc=1, input_format="text")
-    assert caught.value.hint == hint
+    assert caught.value.hint == "--input-format parquet"
+    manifest = tokenmill.prepare(name, tmp_path / "out", num_proc=1, input_format="parquet")
+    assert manifest.num_documents == 1
 
 
 def test_unknown_name_when_it_may_be_text_then_asks_how_to_read_it(tmp_path):
     for name in ("a.md", "part-00000.gz", "b.md.zst"):
-        assert conversion_hint(name) is None
+        assert may_be_text(name)
         said = refused(ConfigError, written(tmp_path, name) / name)
         assert "--input-format parquet|arrow|jsonl|csv|tsv|text" in said
 
@@ -554,3 +539,27 @@ def test_http_when_the_file_is_not_there_then_it_is_the_input(tmp_path):
             assert caught.value.hint == f"is the address right? curl -I {place}/nope.txt"
         finally:
             server.terminate()
+
+
+def test_csv_when_its_one_column_is_quoted_then_it_is_a_name_and_no_other_kind_is_advised(tmp_path):
+    (tmp_path / "a.csv").write_text('"id;text"\n"1;x"\n')
+    with pytest.raises(ConfigError, match="no column 'text'; it has id;text") as caught:
+        tokenmill.prepare(tmp_path / "a.csv", tmp_path / "out", num_proc=1)
+    assert caught.value.hint == "--text-column 'id;text'"
+
+
+def test_folder_when_its_files_are_to_be_read_otherwise_then_the_hint_names_them(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    below = tmp_path / "my data [1]" / "below"
+    below.mkdir(parents=True)
+    for folder in (below, below.parent):
+        (folder / "a.tsv").write_text("id,text\n1,x\n")
+    with pytest.raises(
+        InputError, match=r"no csv files in my data \[1\] \(there are: 2 .tsv\)"
+    ) as e:
+        tokenmill.prepare("my data [1]", "out", num_proc=1, input_format="csv")
+    assert e.value.hint.startswith("to read its .tsv files as csv, give ")
+    [files] = shlex.split(e.value.hint.partition(", give ")[2].removesuffix(" as SOURCE"))
+    assert tokenmill.prepare(files, "out", num_proc=1, input_format="csv").num_documents == 2

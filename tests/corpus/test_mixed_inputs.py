@@ -134,7 +134,7 @@ def test_standard_input_when_interrupted_then_the_same_bytes_continue_and_others
     [
         (LINES, {}, ConfigError, "--input-format jsonl"),
         (LINES, {"input_format": "jsonl", "runner": "ray"}, ConfigError, "not on a cluster"),
-        (b"\x1f\x8b\x08", {"input_format": "text"}, InputError, "zcat"),
+        (b"\x1f\x8b\x08", {"input_format": "text"}, InputError, "decompress it"),
         (b"PAR1\x15\x04", {"input_format": "jsonl"}, InputError, "--input-format parquet"),
         (b"", {"input_format": "jsonl"}, InputError, "standard input is empty"),
         (b"\n\n", {"input_format": "jsonl"}, InputError, "of 0 rows"),

@@ -20,7 +20,7 @@ from tests.golden.run import Place
 # Their values are times, places, versions or words: of these only the type is a fact.
 VOLATILE = {
     *("seconds", "out", "source", "path", "paths", "versions", "plan", "digest", "sha256"),
-    *("manifest_sha256", "notes", "detail", "hint"),
+    *("manifest_sha256", "notes", "detail", "hint", "last_document"),
 }
 MANIFESTS = [
     *("input bad rows", "input bad rows replaced", "where", "dedup", "limit-tokens", "limit-docs"),

@@ -173,7 +173,8 @@ def _report(
     manifest: Manifest, arguments: argparse.Namespace, from_format: str, seconds: float
 ) -> None:
     if arguments.json:
-        print(json.dumps({"out": arguments.out, **manifest.to_plain()}))
+        found = {"out": arguments.out, "notes": manifest.notes, **manifest.to_plain()}
+        print(json.dumps(found))
     elif not arguments.quiet:
         for text in _summary(manifest, arguments.out, from_format, seconds):
             print(printable(text), file=sys.stderr)
@@ -189,8 +190,6 @@ def _inferred(source: Dataset) -> Iterator[str]:
 
 
 def _summary(manifest: Manifest, out: str, from_format: str, seconds: float) -> list[str]:
-    from tokenmill.dataset.notes import notes_of
-
     lines = [
         f"{from_format} -> {manifest.identity['options']['format']}: "
         f"{counted(manifest.num_tokens, 'token')} in {counted(len(manifest.shards), 'shard')}, "
@@ -202,4 +201,4 @@ def _summary(manifest: Manifest, out: str, from_format: str, seconds: float) -> 
         if not totals.num_documents:
             documents = " of one document"
         lines.append(f"  {split}: {counted(totals.num_tokens, 'token')}{documents}")
-    return lines + address_lines(out) + note_lines(notes_of(manifest))
+    return lines + address_lines(out) + note_lines(manifest.notes)

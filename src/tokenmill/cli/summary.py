@@ -30,7 +30,8 @@ def print_summary(
     """Print it as lines or JSON. `text_bytes` were encoded since the command began."""
     seconds = progress.seconds
     if arguments.json:
-        print(json.dumps({"seconds": round(seconds, 3), "out": out, **manifest.to_plain()}))
+        beside = {"seconds": round(seconds, 3), "out": out, "notes": manifest.notes}
+        print(json.dumps({**beside, **manifest.to_plain()}))
     elif not arguments.quiet:
         for line in summary(manifest, out, seconds if progress.has_worked else None, text_bytes):
             print(printable(line), file=sys.stderr)

@@ -51,7 +51,7 @@ def _found(config: Config, hub_inputs: Iterable[Input], hub_again: Iterable[str]
         unread.add_again(name, name)
     notes = [*filter(None, map(local_note, others)), *unread.notes()]
     if config.separator is None:
-        notes += notes_on_undivided(inputs, config)
+        notes += notes_on_undivided(inputs)
     return FoundInputs(tuple(inputs), tuple(notes))
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tokenmill.corpus.readers import BYTE_KINDS, KINDS, kind_of, kinds
-from tokenmill.corpus.readers.naming import conversion_hint, ending, kind_named, may_be_text
+from tokenmill.corpus.readers.naming import advice, ending, kind_named, may_be_text
 from tokenmill.corpus.skipped import Skipped, shown_endings
 from tokenmill.corpus.spans import EDGE_BYTES, TAG, Input, known_ns
 from tokenmill.corpus.standard_input import STDIN, kept_file, unkept
@@ -215,8 +215,8 @@ def _nothing_to_read(folder: str, others: list[str], input_format: str | None) -
             hint = f"to read its {most} files as {input_format}, give {files} as SOURCE"
         elif may_be_text(example):
             hint += "; if these are plain text: --input-format text"
-        elif command := conversion_hint(example):
-            hint += f"; for {example}: {command}"
+        elif said := advice(example):
+            hint += f"; {example}: {said}"
     return InputError(f"no {input_format or 'corpus'} files in {folder}{seen}", hint=hint)
 
 

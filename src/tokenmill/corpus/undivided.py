@@ -5,15 +5,10 @@ Looks at the first 64 KiB of the largest uncompressed file, and at the sizes of 
 
 from __future__ import annotations
 
-import codecs
 import contextlib
-import glob
 import shlex
 from collections.abc import Iterable, Iterator
-from os.path import dirname, join, splitext
 
-from tokenmill.config import Config
-from tokenmill.corpus.likely_tables import LikelyTable, likely_table
 from tokenmill.corpus.opening import opened
 from tokenmill.corpus.spans import HUB_SCHEME, Input
 from tokenmill.errors import TokenmillError
@@ -23,20 +18,15 @@ from tokenmill.wording.quantities import shown_bytes
 MARKERS = ("<|endoftext|>", "<|end_of_text|>")  # common separators of documents
 LARGE_BYTES = 4_000_000  # more than nearly all books
 _HEAD_BYTES = 1 << 16
-_KIND_NAMES = {"jsonl": "JSON lines", "csv": "CSV", "tsv": "TSV"}
 
 
-def notes_on_undivided(inputs: Iterable[Input], config: Config) -> Iterator[str]:
+def notes_on_undivided(inputs: Iterable[Input]) -> Iterator[str]:
     """At most one note on the text files of a source without --separator."""
     texts = [source for source in inputs if source.kind == "text"]
     plain = [source for source in texts if not source.compression and _is_near(source)]
     if plain:
         source = max(plain, key=_size)
-        head = _head(source)
-        if config.input_format is None and (table := _table_in(head)):
-            yield _note_on_table(source, len(texts), table, config.text_column)
-            return
-        if marker := _marker_in(head):
+        if marker := _marker_in(_head(source)):
             yield (
                 f"{source.name} has {marker} in it, as text; without --separator the file is one "
                 f"document: --separator {shlex.quote(marker)} makes a document of each piece"
@@ -68,28 +58,6 @@ def _head(source: Input) -> bytes:
     with contextlib.suppress(OSError, TokenmillError), opened(source, [(0, _HEAD_BYTES)]) as file:
         head = file.read(min(_HEAD_BYTES, source.num_bytes))
     return head
-
-
-def _table_in(head: bytes) -> LikelyTable | None:
-    if len(head) == _HEAD_BYTES:
-        head = head[: head.rfind(b"\n") + 1]
-    try:
-        return likely_table(head.removeprefix(codecs.BOM_UTF8).decode())
-    except UnicodeDecodeError:
-        return None
-
-
-def _note_on_table(source: Input, num_texts: int, table: LikelyTable, text_column: str) -> str:
-    typed = f"--input-format {table.kind}"
-    if num_texts > 1:  # of a folder, only .csv files are read as CSV
-        named_alike = join(glob.escape(dirname(source.name)), f"*{splitext(source.name)[1]}")
-        typed = f"{shlex.quote(named_alike)} {typed}"
-    if text_column not in table.row:
-        typed += f" --text-column {shlex.quote(table.longest)}"
-    return (
-        f"{source.name} looks like {_KIND_NAMES[table.kind]}, and plain text is one document: "
-        f"{typed} makes a document of each row"
-    )
 
 
 def _marker_in(head: bytes) -> str | None:

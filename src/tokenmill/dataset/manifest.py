@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from tokenmill.dataset.manifest_json import laid_out, manifest_sha256_of
-from tokenmill.dataset.notes import split_rule_of
+from tokenmill.dataset.notes import notes_on
 from tokenmill.dataset.places import POINTER_NAME, dataset_folder
 from tokenmill.dataset.source_totals import SourceSplit, SourceTotals
 from tokenmill.encode.record import SPLITS, Counts
@@ -90,15 +90,15 @@ class Manifest:
     # The number of documents from each slice in each split: it tells where a document came from.
     slice_documents: dict[str, list[int]] = field(default_factory=dict)
     converted_from: dict[str, Any] | None = None  # the format and the sha256 of its manifest
-    notes: tuple[str, ...] = ()  # what to know before training on this
     # How validation data was chosen: documents, tokens (the last ones), first-shard, or none.
-    split_rule: str = ""
+    split_rule: str = "none"
     # The commits that branches and tags of the Hub stood for, by OWNER/NAME@REVISION.
     revisions: dict[str, str] = field(default_factory=dict)
     sources: dict[str, SourceTotals] = field(default_factory=dict)  # by name, if they have names
     # A hash of the rows of each slice, CONTENT_DIGITS each, if it has local inputs whose digest
     # does not cover all bytes; "" if no slice has any (modified_inputs.py).
     content: str = ""
+    last_document: str = ""  # where --limit-tokens ended the run; empty if it was not reached
 
     def __repr__(self) -> str:
         """One line for a prompt or a notebook: the full manifest may hold millions of numbers."""
@@ -133,15 +133,20 @@ class Manifest:
     def num_bytes(self) -> int:
         return sum(file.num_bytes for file in self.files)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know before training on this. A note may have a second line: a command."""
+        return tuple(notes_on(self))
+
     def to_plain(self) -> dict[str, Any]:
         plain = asdict(replace(self, slice_documents={}))  # it may hold millions of numbers
         plain["counts"] = self.counts.to_plain()
         plain["slice_documents"] = {name: list(n) for name, n in self.slice_documents.items()}
         plain["inputs"] = [source.to_plain() for source in self.inputs]
         plain["sources"] = {name: totals.to_plain() for name, totals in self.sources.items()}
-        for name in ("notes", "revisions", "sources", "content"):
+        for name in ("revisions", "sources", "content", "last_document"):
             if not plain[name]:
-                del plain[name]  # keeps the sha256 that older conversions recorded
+                del plain[name]
         return {"tokenmill_manifest": MANIFEST_VERSION, **plain}
 
     def to_json(self) -> bytes:
@@ -212,14 +217,14 @@ class Manifest:
             _checked(Counts(**plain["counts"])),
             {
                 _split(name): [_checked_count(n, name) for n in numbers]
-                for name, numbers in plain.get("slice_documents", {}).items()
+                for name, numbers in plain["slice_documents"].items()
             },
             origin,
-            tuple(_string(note) for note in plain.get("notes", ())),
-            _split_rule(plain.get("split_rule", split_rule_of(identity["options"]))),
+            _split_rule(plain["split_rule"]),
             {_string(name): _string(c) for name, c in plain.get("revisions", {}).items()},
             _sources(plain.get("sources", {}), identity["options"]),
             _string(plain.get("content", "")),
+            _string(plain.get("last_document", "")),
         )
 
 

@@ -19,8 +19,7 @@ from tokenmill.dataset.manifest import (
     OutputFile,
     SplitTotals,
 )
-from tokenmill.dataset.notes import notes_of
-from tokenmill.dataset.source_totals import notes_on_sources, source_totals
+from tokenmill.dataset.source_totals import source_totals
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import SPLITS, Counts, Quarantined
@@ -43,12 +42,9 @@ def make_manifest(
     records: Ledger,
     output: Output,
     quarantine: OutputFile | None,
-    notes: Iterable[str] = (),
 ) -> Manifest:
-    """Check that nothing was lost or added between rows and shards, and make the manifest of a run.
-
-    `notes` come before the notes that follow from the manifest itself.
-    """
+    """The manifest of a run, after checking that nothing was lost or added between rows and
+    shards."""
     identity, counts = plan.identity, records.counts
     slice_documents = {split: records.num_documents(i) for i, split in enumerate(SPLITS)}
     per_document = _eots_per_document(identity)
@@ -59,7 +55,7 @@ def make_manifest(
     if not is_by_document and output.shards:
         num_val = _num_documents(output, "val", per_document)
         documents = {"train": counts.num_written - num_val, "val": num_val}
-    manifest = Manifest(
+    return Manifest(
         identity,
         tuple(ManifestInput(s.name, s.num_bytes, s.digest, s.source) for s in plan.inputs),
         _output_files(output, per_document) + ((quarantine,) if quarantine else ()),
@@ -72,9 +68,8 @@ def make_manifest(
         revisions=dict(plan.revisions),
         sources=source_totals(plan, records, is_by_document),
         content=records.content,
+        last_document=records.last_place,
     )
-    said = (*notes, *notes_on_sources(manifest.sources), *notes_of(manifest))
-    return replace(manifest, notes=said)
 
 
 def converted_manifest(
@@ -96,7 +91,7 @@ def converted_manifest(
         total = sum(documents.values())
         counts = Counts(num_rows=total, num_written=total)
     _require_tokens(output, counts.num_written, identity["options"]["seq_len"])
-    manifest = replace(
+    return replace(
         origin,
         identity=identity,
         files=_output_files(output, per_document),
@@ -104,15 +99,6 @@ def converted_manifest(
         counts=counts,
         converted_from=converted_from,
     )
-    return replace(manifest, notes=_converted_notes(origin, manifest))
-
-
-def _converted_notes(origin: Manifest, manifest: Manifest) -> tuple[str, ...]:
-    """The source's notes, except those on its format, followed by new ones."""
-    if not origin.splits:
-        return ()
-    said, own = tuple(notes_of(origin)), tuple(notes_of(manifest))
-    return (*(note for note in origin.notes if note not in {*said, *own}), *own)
 
 
 def _with_tails(

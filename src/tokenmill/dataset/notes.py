@@ -1,12 +1,10 @@
-"""Notes: what to know about a finished dataset before training on it, as plain strings.
-
-They are part of the manifest, so rewording one changes its bytes.
-"""
+"""Notes: what to know about a finished dataset before training on it, made from its manifest when
+they are shown."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from tokenmill.dataset.trainers import trainer_notes
 from tokenmill.encode.record import Counts
@@ -14,33 +12,8 @@ from tokenmill.encodings import EncodingId
 from tokenmill.formats import get_format
 from tokenmill.wording.plural import counted
 
-
-class SplitSums(Protocol):
-    @property
-    def num_tokens(self) -> int: ...
-
-    @property
-    def num_documents(self) -> int: ...
-
-    @property
-    def num_tail_tokens(self) -> int: ...
-
-
-class Finished(Protocol):
-    """The parts of a manifest that notes are made from."""
-
-    @property
-    def identity(self) -> dict[str, Any]: ...
-
-    @property
-    def splits(self) -> Mapping[str, SplitSums]: ...
-
-    @property
-    def counts(self) -> Counts: ...
-
-    @property
-    def split_rule(self) -> str: ...
-
+if TYPE_CHECKING:
+    from tokenmill.dataset.manifest import Manifest, SplitTotals
 
 # A validation split of fewer documents gets a note: it depends too much on chance.
 FEW_DOCUMENTS = 10
@@ -48,20 +21,14 @@ FEW_DOCUMENTS = 10
 BLOCK_TOKENS = 1025
 
 
-def split_rule_of(options: Mapping[str, Any]) -> str:
-    """How a run with these options chooses its validation split, unless the corpus is small:
-    documents, first-shard, or none."""
-    return "documents" if options["val"] == "fraction" else str(options["val"])
-
-
-def split_words(finished: Finished) -> str:
+def split_words(manifest: Manifest) -> str:
     """How the validation split was chosen, in words."""
-    rule, options = finished.split_rule, finished.identity["options"]
-    if rule == "tokens" and "val" not in finished.splits:
+    rule, options = manifest.split_rule, manifest.identity["options"]
+    if rule == "tokens" and "val" not in manifest.splits:
         rule = "none"
     if rule == "documents":
         return f"{options['val_fraction']:.4g} of all documents, by a hash of their text"
-    if rule == "none" and "val" in finished.splits:  # foreign shards, converted
+    if rule == "none" and "val" in manifest.splits:  # foreign shards, converted
         return "the same as in the shards that this was converted from"
     rules = {
         "tokens": "the last tokens: there are too few documents to choose among",
@@ -71,15 +38,20 @@ def split_words(finished: Finished) -> str:
     return rules.get(rule, rule)
 
 
-def notes_of(finished: Finished) -> list[str]:
-    """A note may have a second line: a command to paste."""
-    options = finished.identity["options"]
-    encoding = EncodingId.from_plain({**finished.identity["encoding"], "source": None})
-    return [
-        *training_notes(options["format"], options["dtype"], options["eot"], encoding),
-        *_split_notes(options, finished.splits, finished.split_rule),
-        *_document_notes(finished.counts, finished.identity["options"]),
-    ]
+def notes_on(manifest: Manifest) -> Iterator[str]:
+    options = manifest.identity["options"]
+    encoding = EncodingId.from_plain({**manifest.identity["encoding"], "source": None})
+    for name, source in manifest.sources.items():
+        if not source.counts.num_written:
+            yield f"source {name} has no document in this dataset"
+    yield from training_notes(options["format"], options["dtype"], options["eot"], encoding)
+    yield from _split_notes(options, manifest.splits, manifest.split_rule)
+    if (limit := options.get("limit_tokens")) is not None:
+        reached = f"not reached: the sources have {manifest.num_tokens:,} tokens"
+        if manifest.last_document:
+            reached = f"reached: the last document is {manifest.last_document}"
+        yield f"--limit-tokens {limit:,} is {reached}"
+    yield from _document_notes(manifest.counts, options)
 
 
 def training_notes(
@@ -108,7 +80,7 @@ def _template_notes(eot: str | None, encoding: EncodingId) -> list[str]:
 
 
 def _split_notes(
-    options: Mapping[str, Any], splits: Mapping[str, SplitSums], rule: str
+    options: Mapping[str, Any], splits: Mapping[str, SplitTotals], rule: str
 ) -> list[str]:
     found = []
     val = splits.get("val")
@@ -144,11 +116,11 @@ def _split_notes(
     ]
 
 
-def _is_few(val: SplitSums) -> bool:
+def _is_few(val: SplitTotals) -> bool:
     return val.num_documents < FEW_DOCUMENTS or val.num_tokens < BLOCK_TOKENS
 
 
-def _too_few(options: Mapping[str, Any], splits: Mapping[str, SplitSums]) -> str:
+def _too_few(options: Mapping[str, Any], splits: Mapping[str, SplitTotals]) -> str:
     """The end of a note on a validation split without a block for a trainer. Formats of samples
     have their own length."""
     if splits["val"].num_tokens >= BLOCK_TOKENS or options.get("seq_len"):
@@ -158,7 +130,7 @@ def _too_few(options: Mapping[str, Any], splits: Mapping[str, SplitSums]) -> str
     return f"; blocks of {BLOCK_TOKENS - 1:,} tokens need {BLOCK_TOKENS:,} at least: {way}"
 
 
-def _larger_fraction(options: Mapping[str, Any], splits: Mapping[str, SplitSums]) -> str:
+def _larger_fraction(options: Mapping[str, Any], splits: Mapping[str, SplitTotals]) -> str:
     """A fraction that holds out enough documents and tokens, on average."""
     num_documents = sum(split.num_documents for split in splits.values())
     num_tokens = sum(split.num_tokens for split in splits.values())
@@ -168,7 +140,7 @@ def _larger_fraction(options: Mapping[str, Any], splits: Mapping[str, SplitSums]
     return next((f"{share:g}" for share in shares if wanted <= share), "0.5")
 
 
-def _is_shrunk(options: Mapping[str, Any], val: SplitSums) -> bool:
+def _is_shrunk(options: Mapping[str, Any], val: SplitTotals) -> bool:
     """Whether shards are smaller than usual because the corpus is small."""
     usual = get_format(options["format"]).defaults.shard_tokens
     return options["shard_tokens"] is None and usual is not None and val.num_tokens < usual

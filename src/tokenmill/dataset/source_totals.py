@@ -7,7 +7,6 @@ one another, so the counts also say where each of them begins.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,9 +69,3 @@ class _Sums:
             if has_splits and documents
         }
         return SourceTotals(paths, self._counts, sum(self._tokens), splits)
-
-
-def notes_on_sources(totals: Mapping[str, SourceTotals]) -> Iterator[str]:
-    for name, found in totals.items():
-        if not found.counts.num_written:
-            yield f"source {name} has no document in this dataset"

@@ -3,8 +3,7 @@ shards with their manifest."""
 
 from __future__ import annotations
 
-import os
-import shlex
+from collections.abc import Callable
 
 from tokenmill.assemble.books import Assembly
 from tokenmill.config import Config
@@ -18,29 +17,33 @@ from tokenmill.encode.record import Counts
 from tokenmill.errors import InputError
 from tokenmill.formats import get_format
 from tokenmill.run.context import names_of, require_inputs_apart
-from tokenmill.run.corpus_notes import notes_on, notes_on_limit
+from tokenmill.run.corpus_notes import separator_note
 from tokenmill.storage.store import store_of
 from tokenmill.wording.plural import counted, noun_for
 
 
-def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -> Manifest:
+def completed(
+    config: Config,
+    plan: Plan,
+    records: Ledger,
+    assembly: Assembly,
+    notice: Callable[[str], None],
+) -> Manifest:
     """Publish the dataset and return its manifest, once all shard tasks are done. Raises InputError
     if nothing was written, or if too many rows are bad."""
     require_few_bad(records, config)
     _require_some_written(records, config)
     output = assembly.finished()
     quarantine = quarantine_file(assembly.folder, records.quarantined)
-    notes = (*notes_on(plan, records.counts.num_rows), *notes_on_limit(config, records))
-    manifest = make_manifest(plan, records, output, quarantine, notes)
+    manifest = make_manifest(plan, records, output, quarantine)
+    if note := separator_note(config, plan, records.counts.num_rows):
+        notice(note)
     replaced = names_of(config).replaced_in(config.out) if config.overwrite else None
     if store_of(config.out).has_quick_calls:
         # Again: inputs may have been put there since the run began, hours ago.
         require_inputs_apart(config, plan.inputs)
     publish(config.out, plan.plan_id, manifest, replaced)
     return manifest
-
-
-_TEXT_ENDINGS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".md")
 
 
 def require_few_bad(records: Ledger, config: Config) -> None:
@@ -52,22 +55,18 @@ def require_few_bad(records: Ledger, config: Config) -> None:
             f"{noun_for(counts.num_quarantined, 'is', 'are')} bad, more than "
             f"--max-bad-fraction {config.max_bad_fraction} allows; "
             f"the first: {first.path}, {first.place}: {first.reason}",
-            hint=_advice(first.path, first.reason)
+            hint=_advice(first.reason)
             if 2 * counts.num_quarantined > counts.num_rows
             else "look at it; to leave such rows out, raise --max-bad-fraction: the run resumes",
         )
 
 
-def _advice(path: str, reason: str) -> str:
-    """What to type if most rows are bad: then it is the file, and not its rows."""
-    name, ending = shlex.quote(path), os.path.splitext(path)[1] or ".txt"
-    is_text = ending in _TEXT_ENDINGS and os.path.exists(path)
-    if reason.startswith("invalid UTF-8") and is_text:
-        return f"if it is Latin-1: iconv -f ISO-8859-1 -t UTF-8 {name} > utf8{ending}"
+def _advice(reason: str) -> str:
+    """What to do if most rows are bad: then it is the file, and not its rows."""
+    if reason.startswith("invalid UTF-8"):
+        return "if it is Latin-1, convert it first: iconv -f ISO-8859-1 -t UTF-8"
     if reason.startswith("not JSON"):
         return "is it JSON? --input-format csv, tsv or text reads it as another kind"
-    if reason.startswith("a string, not an object") and is_text:
-        return f"give each a name: jq -c '.[]? // . | {{text: .}}' {name} > lines.jsonl"
     return "look at it: are these the right files, and is --text-column the right column?"
 
 

@@ -59,6 +59,8 @@ def finish(
             hint=f"begin with: tokenmill prepare SOURCE -o {shlex.quote(out)} --partition 1/N",
         )
     plan = Plan.load(workspace.plan_path)
+    for note in plan.notes:
+        watch.notice(note)
     config, encoding = _config_of(plan, out, max_bad_fraction)
     return _made_dataset(config, encoding, plan, watch, num_proc)
 
@@ -78,7 +80,7 @@ def _made_dataset(
         with writing_runner(num_proc) as runner:
             context = RunContext(config, encoding, runner, watch, "")
             _assemble(context, job, plan, records, assembly)
-        return completed(config, plan, assembly.records, assembly)
+        return completed(config, plan, assembly.records, assembly, context.watch.notice)
 
 
 def _all_records(job: Job, plan: Plan, workspace: Workspace, watch: RunWatch) -> Ledger:

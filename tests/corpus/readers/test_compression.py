@@ -56,11 +56,11 @@ def test_spans_when_file_is_not_compressed_then_fails_at_plan_time(tmp_path, ext
     path.write_bytes(b"just text, under a wrong name")
     with pytest.raises(InputError, match=r"text, not a \w+ file") as info:
         reader_for("text", ReadOptions()).spans(source_of(path))
-    assert info.value.hint == f"mv {path} {tmp_path / 'a.txt'}"
+    assert info.value.hint == "let its name end in .txt"
     path.write_bytes(b"neither\0 text\xff nor compressed")
     with pytest.raises(InputError, match="broken") as info:
         reader_for("text", ReadOptions()).spans(source_of(path))
-    assert " -t " in info.value.hint
+    assert info.value.hint.startswith("fetch it again")
 
 
 def test_stream_when_gzip_content_is_damaged_then_input_error(tmp_path):

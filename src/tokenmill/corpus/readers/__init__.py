@@ -5,7 +5,6 @@ A reader does not decide what happens to a bad row: it yields null in its place 
 
     parquet.py  arrow.py  jsonl.py  delimited.py (CSV, TSV)  text.py    the kinds, each a Reader
     naming.py           how to read a file, by its name; advice if no reader takes it
-    conversion.py       commands for hints, which convert an input wherever it is
     rows.py             raw Arrow arrays -> valid UTF-8 rows -> numbered batches of even size
     row_text.py         a row's text in a table: a column (column.py), a list of strings (lists.py)
                         or a template of columns (where/template.py)

@@ -17,7 +17,6 @@ from os.path import splitext
 import pyarrow as pa
 
 from tokenmill.corpus.opening import opened, unreadable_input
-from tokenmill.corpus.readers.conversion import local_command, renamed
 from tokenmill.corpus.readers.decompression import text_stream
 from tokenmill.corpus.readers.native import native_file
 from tokenmill.corpus.readers.signature import (
@@ -99,8 +98,7 @@ def _plain(source: Input, start: int, stop: int, chunk_bytes: int) -> Iterator[b
 def _decompressed(source: Input, expected: int, chunk_bytes: int) -> Iterator[bytes]:
     """The whole file, decompressed; `expected` is how much of the file will probably be read."""
     assert source.compression is not None
-    tested = local_command(source.name, f"{source.compression} -t {{name}}")
-    hint = f"{tested}, then fetch it again and start again with --overwrite"
+    hint = "fetch it again, and start again with --overwrite"
     if source.num_bytes == 0:
         raise InputError(f"{source.name}: empty, not a {source.compression} stream", hint)
     with native_file(source) as (file, expect):
@@ -116,8 +114,7 @@ def _decompressed(source: Input, expected: int, chunk_bytes: int) -> Iterator[by
                     _require_compressed(source)
                 near = f"broken {source.compression} stream near byte {file.tell()}"
                 if "too much memory" in str(error):
-                    unpacked = local_command(source.name, "zstd -d --long=31 {name}")
-                    hint = f"{unpacked}: its window is over 128 MiB"
+                    hint = "its window is over 128 MiB; decompress it first: zstd -d --long=31"
                 raise InputError(f"{source.name}: {near}: {error}", hint) from error
             if not chunk:
                 return
@@ -131,7 +128,7 @@ def _require_compressed(source: Input) -> None:
         if begins_as_text(bytes(file.read(HEAD_BYTES))):
             raise InputError(
                 f"{source.name}: text, not a {source.compression} file",
-                hint=renamed(source.name, splitext(source.name)[0]),
+                hint=f"let its name end in {splitext(splitext(source.name)[0])[1] or '.txt'}",
             )
 
 

@@ -26,7 +26,6 @@ from tokenmill.arrays import binary_array_of, null_scalar, scalar
 from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions, TextBatch
 from tokenmill.corpus.readers.bytestream import chunks_of, head_of, is_counted_from_start
 from tokenmill.corpus.readers.choice import Chosen
-from tokenmill.corpus.readers.conversion import filtered
 from tokenmill.corpus.readers.field_choice import chosen_records, require_columns
 from tokenmill.corpus.readers.kept_columns import KeptColumns, kept_columns, raw_of, table_schema
 from tokenmill.corpus.readers.records import Record, RecordBlocks, records
@@ -142,7 +141,7 @@ class DelimitedReader:
             raise InputError(
                 f"{source.name}: NUL bytes in its first record, which names the columns: it may be "
                 "encoded as UTF-16, not UTF-8",
-                hint=filtered(source, "iconv -f UTF-16LE -t UTF-8", f"utf8.{source.kind}"),
+                hint="if it is, convert it first: iconv -f UTF-16LE -t UTF-8",
             )
         lines = head.split(b"\n", first.end_line)
         num_bytes = min(len(head), sum(map(len, lines[: first.end_line])) + first.end_line)
@@ -177,9 +176,7 @@ class DelimitedReader:
             return
         hint = "--input-format csv"
         if found[0] == "|":
-            read = "csv.reader(sys.stdin, delimiter='|')"
-            written = f"import csv, sys; csv.writer(sys.stdout).writerows({read})"
-            hint = filtered(source, f'python3 -c "{written}"', "commas.csv")
+            hint = "write it with commas first, as with Python's csv module"
         raise ConfigError(
             f"{source.name}: its first line, which names the columns, has no "
             f"{_SEPARATORS[own][0]}, but {_SEPARATORS[found[0]][1]}: {header.names[0]!r}",

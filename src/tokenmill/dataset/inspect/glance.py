@@ -104,9 +104,9 @@ def glance(looked: LookedInto, split: str | None = None, seed: int = 0) -> Glanc
 
 def _notes(looked: LookedInto) -> tuple[str, ...]:
     dataset, made_with = looked.dataset, looked.made_with
-    if dataset.manifest is not None and dataset.manifest.notes:
+    if dataset.manifest is not None:
         return dataset.manifest.notes
-    notes = [] if dataset.manifest is not None else list(_notes_on_folders(dataset))
+    notes = list(_notes_on_folders(dataset))
     if made_with is not None:
         notes += training_notes(dataset.format.name, dataset.dtype, dataset.eot, made_with)
     return tuple(notes)
