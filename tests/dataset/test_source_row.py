@@ -66,16 +66,22 @@ WAYS: dict[str, dict[str, Any]] = {
     "kept without copies": {"keep": "", "dedup": "exact"},
     "in order": {"val_fraction": 0.2},
     "shuffled": {"shuffle": True, "val": "none"},
+    "shuffled and held out": {"shuffle": True, "val_fraction": 0.2},
+    "shuffled and held out, in small chunks": {"shuffle": True, "val_fraction": 0.2},
     "cut at a token": {"format": "npy", "shard_tokens": 700},
     "some rows": {"where": "len(text) > 200", "keep": "", "val": "none"},
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_document_leads_to_its_row(corpus, tmp_path, way):
+def test_every_document_leads_to_its_row(corpus, tmp_path, way, monkeypatch):
+    if "chunks" in way:
+        monkeypatch.setattr("tokenmill.encode.part.CHUNK_BYTES", 50)
+        monkeypatch.setattr("tokenmill.encode.mill.HOLD_BATCHES", 1)
     out = str(tmp_path / "out")
     tokenmill.prepare(corpus, out, runner="inline", slice_bytes=4000, **WAYS[way])
     looked = look_into(out)
+    assert bool(looked.dataset.manifest.slice_chunks) == ("chunks" in way)
     rows, seen = DocumentSources(looked.dataset), []
     for split in looked.dataset.streams:
         for number in range(looked.num_documents(split) or 0):
@@ -89,7 +95,7 @@ def test_every_document_leads_to_its_row(corpus, tmp_path, way):
             assert compared.verdict == ("same" if is_whole else "part"), compared
             seen.append(row.texts[0])
     assert len(seen) >= 15 and set(seen) <= set(TEXTS)
-    if way in ("kept", "in order", "shuffled"):
+    if way in ("kept", "in order", "shuffled") or "held out" in way:
         assert sorted(seen) == sorted(TEXTS[:50])
 
 
@@ -150,9 +156,8 @@ def test_source_that_moved_is_found_by_its_contents(tmp_path, keep):
         DocumentSources(looked.dataset, [str(tmp_path / "now")]).row(one)
 
 
-@pytest.mark.parametrize("options", [{"dedup": "exact"}, {"shuffle": True, "val_fraction": 0.3}])
-def test_what_only_the_whole_corpus_tells_is_refused(corpus, tmp_path, options):
-    tokenmill.prepare(corpus, tmp_path / "out", runner="inline", **options)
+def test_what_only_the_whole_corpus_tells_is_refused(corpus, tmp_path):
+    tokenmill.prepare(corpus, tmp_path / "out", runner="inline", dedup="exact")
     looked = look_into(str(tmp_path / "out"))
     with pytest.raises(NotAtHand) as refused:
         DocumentSources(looked.dataset).row(one_of(looked, "train", 3))

@@ -89,6 +89,9 @@ class Manifest:
     counts: Counts
     # The number of documents from each slice in each split: it tells where a document came from.
     slice_documents: dict[str, list[int]] = field(default_factory=dict)
+    # The same by chunk of a part, of slices whose part has several (encode/part.py), if documents
+    # were shuffled and some held out: the shuffle's keys depend on it.
+    slice_chunks: dict[str, list[list[int]]] = field(default_factory=dict)
     converted_from: dict[str, Any] | None = None  # the format and the sha256 of its manifest
     # How validation data was chosen: documents, tokens (the last ones), first-shard, or none.
     split_rule: str = "none"
@@ -144,7 +147,7 @@ class Manifest:
         plain["slice_documents"] = {name: list(n) for name, n in self.slice_documents.items()}
         plain["inputs"] = [source.to_plain() for source in self.inputs]
         plain["sources"] = {name: totals.to_plain() for name, totals in self.sources.items()}
-        for name in ("revisions", "sources", "content", "last_document"):
+        for name in ("slice_chunks", "revisions", "sources", "content", "last_document"):
             if not plain[name]:
                 del plain[name]
         return {"tokenmill_manifest": MANIFEST_VERSION, **plain}
@@ -219,6 +222,7 @@ class Manifest:
                 _split(name): [_checked_count(n, name) for n in numbers]
                 for name, numbers in plain["slice_documents"].items()
             },
+            _slice_chunks(plain.get("slice_chunks", {})),
             origin,
             _split_rule(plain["split_rule"]),
             {_string(name): _string(c) for name, c in plain.get("revisions", {}).items()},
@@ -275,6 +279,13 @@ def _checked_count(value: Any, name: str) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"{name} {value!r}")
     return value
+
+
+def _slice_chunks(plain: dict[str, Any]) -> dict[str, list[list[int]]]:
+    return {
+        str(int(index)): [[_checked_count(n, "slice_chunks") for n in chunk] for chunk in chunks]
+        for index, chunks in plain.items()
+    }
 
 
 def _output_file(plain: dict[str, Any]) -> OutputFile:

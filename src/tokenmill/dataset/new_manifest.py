@@ -51,6 +51,8 @@ def make_manifest(
     _require_conserved(counts, records.num_tokens, output, per_document)
     _require_tokens(output, counts.num_written, identity["options"].get("seq_len"))
     documents = {split: sum(slice_documents[split]) for split in SPLITS}
+    # Only then does the shuffle depend on chunks: keys are numbered chunk by chunk, train first.
+    is_mixed = identity["options"].get("shuffle") and any(slice_documents["val"])
     is_by_document = output.split_rule == "documents"
     if not is_by_document and output.shards:
         num_val = _num_documents(output, "val", per_document)
@@ -62,6 +64,7 @@ def make_manifest(
         _split_totals(output, documents),
         counts,
         slice_documents,
+        records.chunk_documents if is_mixed else {},
         split_rule="none"
         if is_by_document and identity["options"]["val"] != "fraction"
         else output.split_rule,

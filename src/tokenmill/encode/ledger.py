@@ -144,6 +144,12 @@ class Ledger(Mapping[int, PartRecord]):
         return [number for number, kind in zip(found, self._kinds, strict=True) if kind != _ABSENT]
 
     @property
+    def chunk_documents(self) -> dict[str, list[list[int]]]:
+        """The documents that each chunk has in each split, of slices with more than one chunk."""
+        several = ((i, r.chunks) for i, r in sorted(self._odd.items()) if len(r.chunks) > 1)
+        return {str(i): [list(chunk.num_documents) for chunk in chunks] for i, chunks in several}
+
+    @property
     def content(self) -> str:
         """CONTENT_DIGITS for each slice, in plan order: zeros if it has none; "" if none has."""
         found = [row[-1].hex() for row in _ROW.iter_unpack(self._rows)]

@@ -11,6 +11,7 @@ Text never becomes a Python `str` here, and tokens leave the process only throug
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -95,24 +96,74 @@ def _encode(job: Job, slice_: Slice, report: Report | None, caution: Caution) ->
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """A batch that is waiting to be encoded."""
+class DocumentTexts:
+    """What goes to the engine of some consecutive rows. Rows are numbered from the span's start."""
 
-    number: int  # of the span in the slice
     span: Span
     reader: Reader
     first_row: int
-    texts: pa.LargeStringArray  # to be encoded
-    positions: npt.NDArray[np.int64]  # of these texts among the batch's rows
-    bad: dict[int, str]  # by such a position
-    counts: Counts
+    texts: pa.LargeStringArray
+    rows: npt.NDArray[np.int64]  # of these texts
+    bad: dict[int, str]  # by row: why it is left out
+    counts: Counts  # of all rows, except those that are written, bad or copies
     kept: pa.StructArray | None = None  # what is kept of these texts (--keep)
     hashes: Hashed | None = None  # of these texts (--dedup)
-    copies: dict[int, bytes] = field(default_factory=dict)  # hashes of left-out copies, by position
+    copies: dict[int, bytes] = field(default_factory=dict)  # hashes of left-out copies, by row
 
     @property
     def num_rows(self) -> int:
         return self.counts.num_rows
+
+    def without_copies(self, seen: SeenTexts) -> DocumentTexts:
+        """The documents whose text was not seen before, which is now seen."""
+        hashes = hashed(self.texts)
+        is_first = seen.add(hashes["hash"])
+        if is_first.all():
+            return replace(self, hashes=hashes)
+        copies = np.flatnonzero(~is_first)
+        return replace(
+            self,
+            texts=self.texts.filter(mask(is_first)),
+            rows=self.rows[is_first],
+            kept=None if self.kept is None else self.kept.filter(mask(is_first)),
+            hashes=hashes[is_first],
+            copies={int(self.rows[i]): hashes["hash"][i].tobytes() for i in copies},
+        )
+
+
+def document_texts(
+    job: Job, span: Span, reader: Reader, batch: TextBatch, skipped: Mapping[int, str]
+) -> DocumentTexts:
+    """Separate the rows to encode from those that are filtered, bad, null or empty. `skipped` are
+    rows that are known to be bad."""
+    texts, rows = batch.texts, batch.first_row + batch.rows
+    bad = {batch.first_row + int(batch.rows[i]): reason for i, reason in batch.bad.items()}
+    bad |= {row: skipped[row] for row in skipped if row in rows}
+    keep = np.ones(len(texts), np.bool_)
+    keep[np.searchsorted(rows, list(bad))] = False
+    num_null = num_empty = 0
+    if texts.null_count:
+        null = nulls_of(texts)
+        num_null = int(np.count_nonzero(null & keep))
+        keep &= ~null
+    if job.empty == "drop":
+        empty = np.diff(offsets_of(texts)) == 0
+        num_empty = int(np.count_nonzero(empty & keep))
+        keep &= ~empty
+    counts = Counts(
+        num_rows=batch.num_rows,
+        num_filtered=batch.num_rows - len(texts),
+        num_empty=num_empty,
+        num_null=num_null,
+        num_replaced=batch.num_replaced,
+    )
+    kept = None
+    if job.read.keep is not None:
+        kept = rows_kept(span, rows, batch.kept, job.read.kept_types)
+    if not keep.all():
+        texts, rows = texts.filter(mask(keep)), rows[keep]
+        kept = None if kept is None else kept.filter(mask(keep))
+    return DocumentTexts(span, reader, batch.first_row, texts, rows, bad, counts, kept)
 
 
 class _SliceWork:
@@ -127,7 +178,8 @@ class _SliceWork:
         self._report = report
         self._caution = caution
         self._encoding = Encoding(job.encoding)
-        self._held: list[_Held] = []
+        self._number = 0  # of the span that is being read
+        self._held: list[DocumentTexts] = []
         self._held_bytes = 0
         self._last = (0, 0, 0)  # rows, tokens, bytes encoded since the last step
         self.counts = Counts()
@@ -150,12 +202,13 @@ class _SliceWork:
         if not span.is_ruled_out:
             require_unchanged(span.input)
         reader, batches = batches_of(span, self._job.read_of(span.input))
+        self._number = number
         for batch in batches:
             self._report(Step(number, batch.first_row, batch.num_rows, *self._last))
             self._last = (0, 0, 0)
             if span.input.has_unknown_middle:
                 self.content.add(number, batch)
-            held = self._sifted(number, span, reader, batch)
+            held = self._texts(number, span, reader, batch)
             self._held.append(held)
             self._held_bytes += len(data_of(held.texts))
             is_full = self._held_bytes >= HOLD_BYTES or len(self._held) >= HOLD_BATCHES
@@ -167,17 +220,17 @@ class _SliceWork:
         more, so that its rows can then be counted like those of any other slice."""
         for number, span in enumerate(self._slice.spans):
             reader, batches = batches_of(span, self._job.read_of(span.input))
+            self._number = number
             for batch in batches:
                 self._report(Step(number, batch.first_row, batch.num_rows))
-                held = self._sifted(number, span, reader, batch)
+                held = self._texts(number, span, reader, batch)
                 tokens = self._encoded([held], held.texts)
                 specials = specials_per_document(self._job.eot, self._job.bos)
                 lengths = np.diff(tokens.offsets) + specials
                 lengths[list(tokens.failed)] = 0
                 ends = np.cumsum(lengths)
                 if len(ends) and ends[-1] >= max_tokens:
-                    last = int(held.positions[np.searchsorted(ends, max_tokens)])
-                    row = batch.first_row + last
+                    row = int(held.rows[np.searchsorted(ends, max_tokens)])
                     self.last_place = f"{span.input.label}, {reader.place(span, row)}"
                     head = replace(span, max_rows=row + 1)
                     return Slice(self._slice.index, (*self._slice.spans[:number], head))
@@ -199,7 +252,7 @@ class _SliceWork:
             failed = {
                 i - first: r for i, r in tokens.failed.items() if 0 <= i - first < len(one.texts)
             }
-            self._count(one, {int(one.positions[i]): reason for i, reason in failed.items()})
+            self._count(one, {int(one.rows[i]): reason for i, reason in failed.items()})
             first += len(one.texts)
 
         job = self._job
@@ -207,69 +260,40 @@ class _SliceWork:
         data = document_bytes(tokens, job.dtype, job.encoding.eot_token, job.eot, bos_id)
         has_kept = job.read.keep is not None
         kept = pa.concat_arrays([one.kept for one in held]) if has_kept else None
-        documents = EncodedBatch(data, hashes, kept)
+        encoded = EncodedBatch(data, hashes, kept)
         if tokens.failed:
             good = np.ones(len(texts), np.bool_)
             good[list(tokens.failed)] = False
-            texts, documents = texts.filter(mask(good)), documents.where(good)
-        self._append(texts, documents)
+            texts, encoded = texts.filter(mask(good)), encoded.where(good)
+        self._append(texts, encoded)
         text_bytes = len(data_of(texts))
         self.counts += Counts(num_written=len(texts), text_bytes=text_bytes)
         self._last = (sum(one.num_rows for one in held), len(tokens.ids), text_bytes)
 
-    def _sifted(self, number: int, span: Span, reader: Reader, batch: TextBatch) -> _Held:
-        """Separate the rows to encode from those that are filtered, bad, null or empty."""
-        texts, rows = batch.texts, batch.rows
-        bad = {int(rows[i]): reason for i, reason in batch.bad.items()}
-        for (skip_span, row), reason in self._caution.skip.items():
-            if skip_span == number and row - batch.first_row in rows:
-                bad[row - batch.first_row] = reason
-        keep = np.ones(len(texts), np.bool_)
-        keep[np.searchsorted(rows, list(bad))] = False
-        num_null = num_empty = 0
-        if texts.null_count:
-            null = nulls_of(texts)
-            num_null = int(np.count_nonzero(null & keep))
-            keep &= ~null
-        if self._job.empty == "drop":
-            empty = np.diff(offsets_of(texts)) == 0
-            num_empty = int(np.count_nonzero(empty & keep))
-            keep &= ~empty
-        counts = Counts(
-            num_rows=batch.num_rows,
-            num_filtered=batch.num_rows - len(texts),
-            num_empty=num_empty,
-            num_null=num_null,
-            num_replaced=batch.num_replaced,
-        )
-        kept = None
-        if self._job.read.keep is not None:
-            types = self._job.read.kept_types
-            kept = rows_kept(span, batch.first_row + rows, batch.kept, types)
-        if not keep.all():
-            texts = texts.filter(mask(keep))
-            kept = None if kept is None else kept.filter(mask(keep))
-        held = _Held(number, span, reader, batch.first_row, texts, rows[keep], bad, counts, kept)
-        return held if self._seen is None else _without_copies(held, self._seen)
+    def _texts(self, number: int, span: Span, reader: Reader, batch: TextBatch) -> DocumentTexts:
+        skip = self._caution.skip.items()
+        skipped = {row: reason for (of_span, row), reason in skip if of_span == number}
+        found = document_texts(self._job, span, reader, batch, skipped)
+        return found if self._seen is None else found.without_copies(self._seen)
 
-    def _encoded(self, held: list[_Held], texts: pa.LargeStringArray) -> TokenArray:
+    def _encoded(self, held: list[DocumentTexts], texts: pa.LargeStringArray) -> TokenArray:
         if not self._caution.one_by_one:
             return self._encoding.encode_array(texts, self._job.dtype)
         [one] = held
         ids, lengths = [np.empty(0, np.uint32)], [0]
         failed: dict[int, str] = {}
         for i in range(len(texts)):
-            self._report(Step(one.number, one.first_row + int(one.positions[i]), 1))
+            self._report(Step(self._number, int(one.rows[i]), 1))
             tokens = self._encoding.encode_array(texts.slice(i, 1))
             ids.append(tokens.ids)
             lengths.append(len(tokens.ids))
             if tokens.failed:
                 failed[i] = tokens.failed[0]
         # The last document is not to blame for failures from here on.
-        self._report(Step(one.number, one.first_row + one.num_rows, 0))
+        self._report(Step(self._number, one.first_row + one.num_rows, 0))
         return TokenArray(np.concatenate(ids), np.cumsum(lengths, dtype=np.int64), failed)
 
-    def _count(self, held: _Held, failed: dict[int, str]) -> None:
+    def _count(self, held: DocumentTexts, failed: dict[int, str]) -> None:
         """Count a batch's rows, and quarantine the bad ones."""
         bad = {**held.bad, **failed}
         num_duplicates = len(held.copies)
@@ -277,8 +301,8 @@ class _SliceWork:
             again = {i: self._failed[key] for i, key in held.copies.items() if key in self._failed}
             bad |= again
             num_duplicates -= len(again)
-        for position, reason in sorted(bad.items()):
-            self._leave_out(held.span, held.reader, held.first_row + position, reason)
+        for row, reason in sorted(bad.items()):
+            self._leave_out(held.span, held.reader, row, reason)
         self.counts += held.counts
         self.counts += Counts(num_quarantined=len(bad), num_duplicates=num_duplicates)
 
@@ -291,22 +315,10 @@ class _SliceWork:
             )
         self.quarantined.append(Quarantined(span.input.label, place, reason))
 
-    def _append(self, texts: pa.LargeStringArray, documents: EncodedBatch) -> None:
+    def _append(self, texts: pa.LargeStringArray, encoded: EncodedBatch) -> None:
         if self._job.val_fraction:
             is_val = held_out(texts, self._job.val_fraction, self._job.seed)
             if is_val.any():
-                self._writer.append(1, documents.where(is_val))
-                documents = documents.where(~is_val)
-        self._writer.append(0, documents)
-
-
-def _without_copies(held: _Held, seen: SeenTexts) -> _Held:
-    hashes = hashed(held.texts)
-    is_first = seen.add(hashes["hash"])
-    if is_first.all():
-        return replace(held, hashes=hashes)
-    copies = np.flatnonzero(~is_first)
-    keys = {int(held.positions[i]): hashes["hash"][i].tobytes() for i in copies}
-    texts, positions = held.texts.filter(mask(is_first)), held.positions[is_first]
-    held = replace(held, texts=texts, positions=positions, hashes=hashes[is_first], copies=keys)
-    return held if held.kept is None else replace(held, kept=held.kept.filter(mask(is_first)))
+                self._writer.append(1, encoded.where(is_val))
+                encoded = encoded.where(~is_val)
+        self._writer.append(0, encoded)

@@ -117,7 +117,7 @@ class Comparison:
         with_tokens = {split for split, s in enumerate(self._where.streams) if s is not None}
         self.counts = Counts()
         num_seen = 0
-        for index in range(len(self._corpus.plan.slices)):
+        for index in range(self._corpus.num_slices):
             for again in self._encoded(index, None):
                 num_seen += 1
                 if again.split not in self._ended:
@@ -135,7 +135,7 @@ class Comparison:
         """The documents of a slice, encoded again: those at the `wanted` positions of each split,
         or all of the splits that are still compared."""
         num_seen = [0, 0]
-        for pair, counts in self._corpus.documents(self._corpus.plan.slices[index]):
+        for pair, counts in self._corpus.documents(index):
             for split, some in enumerate(pair):
                 first = num_seen[split]
                 num_seen[split] += len(some.texts)

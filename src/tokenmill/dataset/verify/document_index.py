@@ -2,16 +2,14 @@
 
 Without a shuffle, documents are in the order of the slices. In a shuffled run a document's position
 is the rank of its key (encode/documents.py) among all keys of its split: 20 bytes of memory per
-document. Keys are numbered across the chunks of a part (encode/part.py). A part nearly always has
-one chunk, which is assumed here. If that matters, in a shuffled run that holds documents out,
-`make_sure` encodes the slices again to check.
+document. Keys are numbered across the chunks of a part (encode/part.py); the manifest has the
+chunks of parts with more than one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +21,9 @@ from tokenmill.dataset.verify.checks import Failure
 from tokenmill.dataset.verify.input_candidates import NotAtHand
 from tokenmill.dataset.verify.source_corpus import Corpus
 from tokenmill.encode.documents import shuffle_keys
-from tokenmill.encode.job import Job
-from tokenmill.encode.mill import encode_slice
 from tokenmill.encode.record import SPLITS
-from tokenmill.encodings import EncodingId
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES
-from tokenmill.storage import files
-from tokenmill.storage.scratch import scratch_folder
 from tokenmill.wording.plural import counted
 
 Numbers = npt.NDArray[np.int64]
@@ -55,18 +48,16 @@ class DocumentIndex:
             position = self._origin if self._one_stream else SPLITS.index(split)
             self.tails[position] += totals.num_tail_tokens
         counts = [manifest.slice_documents.get(split, []) for split in SPLITS]
-        if {len(numbers) for numbers in counts} != {len(corpus.plan.slices)}:
+        if {len(numbers) for numbers in counts} != {corpus.num_slices}:
             raise NotAtHand(
-                f"the corpus is cut into {counted(len(corpus.plan.slices), 'slice')} by this "
+                f"the corpus is cut into {counted(corpus.num_slices, 'slice')} by this "
                 f"version, and was cut into {len(counts[0]):,}"
             )
         self.slice_documents = counts
         self._before = [np.cumsum([0, *numbers], dtype=np.int64) for numbers in counts]
-        self._chunks: dict[int, list[tuple[int, int]]] = {}  # of slices with more than one
+        self._chunks = manifest.slice_chunks
         self._ranks: list[Numbers] | None = None
         self.is_shuffled = corpus.config.shuffle
-        # Whether the keys of a slice depend on the chunks of its part.
-        self.is_assumed = self.is_shuffled and any(counts[1])
 
     def number(self, split: int, slice_index: int, position: int) -> int:
         """The number, in the split's stream, of a slice's document number `position`."""
@@ -110,20 +101,6 @@ class DocumentIndex:
             lengths.append(documents.lengths.astype(np.int64))
         return np.cumsum(np.concatenate(lengths))
 
-    def make_sure(self, encoding: EncodingId) -> bool:
-        """Find out the chunks of every part; True if the assumption was wrong."""
-        self.is_assumed = False
-        config, plan = self._corpus.config, self._corpus.plan
-        for slice_ in plan.slices:
-            with scratch_folder() as work:
-                for name in ("parts", "records"):
-                    files.make_folder(os.path.join(work, name))
-                chunks = encode_slice(Job.of(config, encoding, plan, work), slice_).chunks
-            if len(chunks) > 1:
-                self._chunks[slice_.index] = [chunk.num_documents for chunk in chunks]
-        self._ranks = None
-        return bool(self._chunks)
-
     def failure(self, split: int, token: int, message: str) -> Failure:
         """The failure for a wrong token of a split's stream."""
         stream = self.streams[split]
@@ -164,7 +141,7 @@ class DocumentIndex:
         keys: list[list[npt.NDArray[np.uint32]]] = [[], []]
         for index, counts in enumerate(zip(*self.slice_documents, strict=True)):
             first = 0
-            for chunk in self._chunks.get(index, [counts]):
+            for chunk in self._chunks.get(str(index), [counts]):
                 for split, count in enumerate(chunk):
                     own = self._corpus.index_of(index)
                     keys[split].append(shuffle_keys(self._corpus.config.seed, own, first, count))

@@ -67,9 +67,11 @@ def check_sources(
             kept = None
             if manifest.identity["options"].get("keep") is not None:
                 kept = KeptComparison(dataset.files, manifest)
-            found = _compared(Comparison(where, corpus, encoder, progress, kept), asked)
-            if found.failures and where.is_assumed and where.make_sure(encoding):
-                found = _compared(Comparison(where, corpus, encoder, progress, kept), asked)
+            found = Comparison(where, corpus, encoder, progress, kept)
+            if asked.full:
+                found.all()
+            else:
+                found.sample(asked.sample)
     except NotAtHand as reason:
         _report_unable(asked, str(reason), reason.hint, findings)
     except (InputError, IntegrityError) as error:
@@ -106,14 +108,6 @@ def _require_room_for_documents(files: DatasetFiles, manifest: Manifest, corpus:
         )
 
 
-def _compared(comparison: Comparison, asked: Asked) -> Comparison:
-    if asked.full:
-        comparison.all()
-    else:
-        comparison.sample(asked.sample)
-    return comparison
-
-
 def _read_again(dataset: Dataset, manifest: Manifest, corpus: Corpus, asked: Asked) -> str:
     """Read inputs again that were modified since; what to say of it. Raises NotAtHand if one has
     changed."""
@@ -121,8 +115,7 @@ def _read_again(dataset: Dataset, manifest: Manifest, corpus: Corpus, asked: Ask
     modified = ModifiedInputs.of(manifest, path, corpus.plan.inputs)
     if not modified.inputs:
         return ""
-    plan = corpus.uncut or corpus.plan
-    if changes := modified.changes(lambda: plan, corpus.config, asked.num_proc):
+    if changes := modified.changes(lambda: corpus.plan, corpus.config, asked.num_proc):
         more = f", and {len(changes) - 1:,} more" if len(changes) > 1 else ""
         raise NotAtHand(f"{changes[0]}{more}", CHANGED)
     return f" ({modified}: read again)"

@@ -1,37 +1,34 @@
-"""The corpus that a dataset was made from: the same files, cut and filtered the same way.
-
-Readers and planning are shared with the mill. What happens to a row is decided here again, in
-simple code, so that a mistake in the mill is found.
-"""
+"""The corpus that a dataset was made from: the same files, cut and filtered by the mill again."""
 
 from __future__ import annotations
 
+import copy
 import functools
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import mask, offsets_of
+from tokenmill.arrays import mask
 from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.planning import make_plan
-from tokenmill.corpus.readers import Reader, ReadOptions, TextBatch, reader_for
-from tokenmill.corpus.slices import SliceTable
-from tokenmill.corpus.spans import Input, Slice, Span
+from tokenmill.corpus.readers import Reader, TextBatch, reader_for
+from tokenmill.corpus.spans import Slice, Span
 from tokenmill.dataset.kept_rows import kept_value
+from tokenmill.dataset.made_with import made_with_of
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest
 from tokenmill.dataset.verify.input_candidates import NotAtHand, located_inputs
 from tokenmill.encode.documents import held_out
-from tokenmill.encode.kept_file import shown_name
+from tokenmill.encode.job import Job
+from tokenmill.encode.mill import DocumentTexts, document_texts
 from tokenmill.encode.record import SPLITS, Counts
+from tokenmill.encode.seen_texts import SeenTexts
 from tokenmill.errors import ConfigError, InputError, IntegrityError, NetworkError
 from tokenmill.formats import DatasetFiles
 
@@ -44,172 +41,113 @@ class SplitTexts:
     rows: npt.NDArray[np.int64]  # of the span
     span: Span
     reader: Reader
-    columns: pa.StructArray | None = None  # those of --keep
+    columns: pa.StructArray | None  # of --keep
 
     def kept(self, position: int) -> dict[str, Any]:
         """What should be kept of a document."""
-        own = {} if self.columns is None else kept_value(self.columns[position])
-        row = self.span.first_row + own.pop("_row", int(self.rows[position]))
-        source = self.span.input
-        place = {"_source": source.source or None, "_file": shown_name(source.name), "_row": row}
-        return {**place, **own}
+        return {} if self.columns is None else kept_value(self.columns[position])
 
     def place(self, position: int) -> str:
         where = self.reader.place(self.span, int(self.rows[position]))
         return f"{self.span.input.name}, {where}"
 
 
-class _Written(NamedTuple):
-    """Documents of a span."""
-
-    texts: pa.LargeStringArray
-    rows: npt.NDArray[np.int64]  # of the span
-    columns: pa.StructArray | None  # those of --keep
-
-    def only(self, is_in: npt.NDArray[np.bool_]) -> _Written:
-        columns = None if self.columns is None else self.columns.filter(mask(is_in))
-        return _Written(self.texts.filter(mask(is_in)), self.rows[is_in], columns)
-
-
-@dataclass(frozen=True)
 class Corpus:
-    config: Config
-    plan: Plan
-    quarantined: Mapping[str, frozenset[str]]  # by input: the places of rows that were left out
-    # The index under which the last slice was encoded, if --limit-tokens cut it short.
-    last_index: int | None = None
-    uncut: Plan | None = None  # then also the plan before that
-    firsts: FirstTexts | None = None  # with --dedup: which documents are the first of equal ones
+    """The documents of each slice, in the order of the plan."""
 
-    @functools.cached_property
-    def by_source(self) -> dict[str, Config]:
-        return self.config.by_source()
+    def __init__(
+        self,
+        config: Config,
+        plan: Plan,
+        job: Job,
+        quarantined: Mapping[str, frozenset[str]],
+        num_documents: Sequence[int] | None,
+    ) -> None:
+        """`quarantined` are the places of rows that were left out, by input. `num_documents` are
+        those of each slice, if --limit-tokens ended the run: the last slice was cut short."""
+        self.config = config
+        self.plan = plan
+        self._job = job
+        self._quarantined = quarantined
+        self._num_documents = num_documents
+        self.num_slices = len(plan.slices) if num_documents is None else len(num_documents)
+        self._seen = SeenTexts() if job.dedup else None
+        self._num_seen = 0  # slices whose texts are in _seen
 
     def index_of(self, place: int) -> int:
         """The index under which the slice at a place was encoded."""
-        is_last = self.last_index is not None and place == len(self.plan.slices) - 1
-        return self.last_index if is_last and self.last_index is not None else place
+        is_last = self._num_documents is not None and place == self.num_slices - 1
+        return len(self.plan.slices) if is_last else place
 
-    def cut_short(self, num_documents: Sequence[int]) -> Corpus:
-        """The corpus up to a limit: as many slices as there are numbers, the last one cut short."""
-        last, slices = len(num_documents) - 1, self.plan.slices
-        if not 0 <= last < len(slices):
-            return self
-        cut = chain(slices[:last], [self._shortened(slices[last], num_documents[last])])
-        plan = replace(self.plan, slices=SliceTable.of(self.plan.inputs, cut), saved_id="")
-        return replace(self, plan=plan, last_index=len(slices), uncut=self.plan)
+    @functools.cached_property
+    def num_rows(self) -> int | None:
+        """The number of rows that the files state; None if they do not, or if a limit left some
+        out."""
+        if self._num_documents is not None:
+            return None
+        spans = [span for slice_ in self.plan.slices for span in slice_.spans]
+        if any(span.num_rows is None for span in spans):
+            return None
+        return sum(min(span.num_rows or 0, span.max_rows or (1 << 63)) for span in spans)
 
-    def _shortened(self, slice_: Slice, num_documents: int) -> Slice:
-        """The slice up to its document number `num_documents`."""
+    def documents(self, index: int) -> Iterator[tuple[tuple[SplitTexts, SplitTexts], Counts]]:
+        """The documents of a slice for train and for val, in order, and the counts of its rows.
+        With --dedup, slices are read in order, those between two calls, too."""
+        slice_ = self.plan.slices[index]
+        if self._seen is not None:
+            assert index >= self._num_seen, "copies can only be told in the order of the plan"
+            for passed in range(self._num_seen, index):
+                for _ in self._documents(self.plan.slices[passed], self._seen):
+                    pass
+            self._num_seen = index + 1
+        if self.index_of(index) != index:
+            slice_ = self._shortened(slice_)
+        for found in self._documents(slice_, self._seen):
+            num_bad, num_copies = len(found.bad), len(found.copies)
+            rest = Counts(
+                num_written=len(found.texts), num_quarantined=num_bad, num_duplicates=num_copies
+            )
+            yield self._split(found), found.counts + rest
+
+    def _documents(self, slice_: Slice, seen: SeenTexts | None) -> Iterator[DocumentTexts]:
+        for span in slice_.spans:
+            reader = reader_for(span.input.kind, self._job.read_of(span.input))
+            for batch in reader.batches(span):
+                skipped = self._skipped(span, reader, batch)
+                found = document_texts(self._job, span, reader, batch, skipped)
+                yield found if seen is None else found.without_copies(seen)
+
+    def _skipped(self, span: Span, reader: Reader, batch: TextBatch) -> dict[int, str]:
+        """Rows that were quarantined, some because a worker died of them."""
+        places = self._quarantined.get(span.input.label)
+        if not places:
+            return {}
+        rows = (batch.first_row + batch.rows).tolist()
+        return {row: "quarantined" for row in rows if reader.place(span, row) in places}
+
+    def _shortened(self, slice_: Slice) -> Slice:
+        """The last slice up to its last document."""
+        assert self._num_documents is not None
+        left, seen = self._num_documents[-1], copy.deepcopy(self._seen)
         for number, span in enumerate(slice_.spans):
-            for (train, val), _ in self.documents(Slice(slice_.index, (span,))):
-                rows = np.sort(np.concatenate([train.rows, val.rows]))
-                if 0 < num_documents <= len(rows):
-                    head = replace(span, max_rows=int(rows[num_documents - 1]) + 1)
+            for found in self._documents(Slice(slice_.index, (span,)), seen):
+                if 0 < left <= len(found.rows):
+                    head = replace(span, max_rows=int(found.rows[left - 1]) + 1)
                     return Slice(slice_.index, (*slice_.spans[:number], head))
-                num_documents -= len(rows)
+                left -= len(found.rows)
         return slice_
 
-    @property
-    def num_rows(self) -> int | None:
-        """The number of rows that the files state; None if they do not."""
-        total = 0
-        for slice_ in self.plan.slices:
-            for span in slice_.spans:
-                if span.num_rows is None:
-                    return None
-                total += min(span.num_rows, span.max_rows or span.num_rows)
-        return total
-
-    def documents(self, slice_: Slice) -> Iterator[tuple[tuple[SplitTexts, SplitTexts], Counts]]:
-        """The slice's documents for train and for val, in order, and the counts of its rows."""
-        for span in slice_.spans:
-            at, is_first = 0, None if self.firsts is None else self.firsts.of(self, span)
-            for reader, written, counts in self._written(span):
-                if is_first is None:
-                    yield self._split(span, reader, written), counts
-                    continue
-                is_kept = is_first[at : at + len(written.texts)]
-                at += len(is_kept)
-                num_copies = len(is_kept) - int(is_kept.sum())
-                yield (
-                    self._split(span, reader, written.only(is_kept)),
-                    counts + Counts(num_written=-num_copies, num_duplicates=num_copies),
-                )
-
-    def _written(self, span: Span) -> Iterator[tuple[Reader, _Written, Counts]]:
-        """The documents that are written unless they are duplicates."""
-        own = self.by_source.get(span.input.source, self.config)
-        reader = reader_for(span.input.kind, ReadOptions.of(own, self.plan.kept_types))
-        for batch in reader.batches(span):
-            yield reader, *self._sifted(span, reader, batch)
-
-    def texts(self, span: Span) -> Iterator[pa.LargeStringArray]:
-        """All texts of a span, duplicates included."""
-        return (written.texts for _, written, _ in self._written(span))
-
-    def _sifted(self, span: Span, reader: Reader, batch: TextBatch) -> tuple[_Written, Counts]:
-        texts, rows = batch.texts, batch.rows
-        is_bad = np.zeros(len(texts), np.bool_)
-        is_bad[list(batch.bad)] = True
-        if places := self.quarantined.get(span.input.label):
-            found = [reader.place(span, batch.first_row + row) in places for row in rows.tolist()]
-            is_bad |= np.array(found, np.bool_)
-        is_null = is_empty = np.zeros(len(texts), np.bool_)
-        if texts.null_count:  # only then, because the call may import pandas
-            is_null = np.asarray(texts.is_null()) & ~is_bad
-        if self.config.empty == "drop":
-            is_empty = (np.diff(offsets_of(texts)) == 0) & ~is_null & ~is_bad
-        keep = ~(is_bad | is_null | is_empty)
-        written = _Written(texts, batch.first_row + rows, batch.kept).only(keep)
-        counts = Counts(
-            num_rows=batch.num_rows,
-            num_filtered=batch.num_rows - len(keep),
-            num_written=len(written.texts),
-            num_empty=int(is_empty.sum()),
-            num_null=int(is_null.sum()),
-            num_quarantined=int(is_bad.sum()),
-        )
-        return written, counts
-
-    def _split(
-        self, span: Span, reader: Reader, written: _Written
-    ) -> tuple[SplitTexts, SplitTexts]:
-        is_val = np.zeros(len(written.texts), np.bool_)
+    def _split(self, found: DocumentTexts) -> tuple[SplitTexts, SplitTexts]:
+        is_val = np.zeros(len(found.texts), np.bool_)
         if self.config.val_fraction:
-            is_val = held_out(written.texts, self.config.val_fraction, self.config.seed)
-        train, val = (written.only(own) for own in (~is_val, is_val))
-        return (
-            SplitTexts(train.texts, train.rows, span, reader, train.columns),
-            SplitTexts(val.texts, val.rows, span, reader, val.columns),
-        )
+            is_val = held_out(found.texts, self.config.val_fraction, self.config.seed)
 
+        def only(flags: npt.NDArray[np.bool_]) -> SplitTexts:
+            kept = None if found.kept is None else found.kept.filter(mask(flags))
+            texts, rows = found.texts.filter(mask(flags)), found.rows[flags]
+            return SplitTexts(texts, rows, found.span, found.reader, kept)
 
-class FirstTexts:
-    """Which documents are the first with their text, in plan order. All texts are read once, and 80
-    bytes are kept for each. Not the mill's hash function, so that a mistake there is found."""
-
-    def __init__(self) -> None:
-        self._flags: dict[tuple[Input, int, int], npt.NDArray[np.bool_]] | None = None
-
-    def of(self, corpus: Corpus, span: Span) -> npt.NDArray[np.bool_]:
-        """A flag for each document of the span that would be written without --dedup."""
-        if self._flags is None:
-            self._flags = self._found(corpus)
-        return self._flags[span.input, span.start, span.stop]
-
-    def _found(self, corpus: Corpus) -> dict[tuple[Input, int, int], npt.NDArray[np.bool_]]:
-        seen: set[bytes] = set()
-        found = {}
-        for span in (span for slice_ in corpus.plan.slices for span in slice_.spans):
-            flags = []
-            for texts in corpus.texts(span):
-                for text in texts:
-                    digest = hashlib.blake2b(text.as_buffer(), digest_size=16).digest()
-                    flags.append(digest not in seen)
-                    seen.add(digest)
-            found[span.input, span.start, span.stop] = np.array(flags, np.bool_)
-        return found
+        return only(~is_val), only(is_val)
 
 
 def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -> Corpus:
@@ -229,13 +167,18 @@ def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -
         raise NotAtHand(error.message, error.hint) from None
     except (TypeError, ValueError) as error:  # options of a forged manifest
         raise NotAtHand(f"its options cannot be used: {error!r}") from None
-    firsts = None if config.dedup is None else FirstTexts()
-    corpus = Corpus(config, plan, _quarantined(files, manifest), firsts=firsts)
+    try:
+        job = Job.of(config, made_with_of(manifest.identity["encoding"]), plan, "")
+    except IntegrityError as error:
+        raise NotAtHand(error.message, error.hint) from None
+    num_documents = None
     written = manifest.num_tokens + sum(s.num_tail_tokens for s in manifest.splits.values())
-    if config.limit_tokens is None or written < config.limit_tokens:
-        return corpus
-    counts = [manifest.slice_documents.get(split, []) for split in SPLITS]
-    return corpus.cut_short([sum(both) for both in zip(*counts, strict=False)])
+    if config.limit_tokens is not None and written >= config.limit_tokens:
+        counts = [manifest.slice_documents.get(split, []) for split in SPLITS]
+        num_documents = [sum(both) for both in zip(*counts, strict=False)]
+        if not 0 < len(num_documents) <= len(plan.slices):
+            num_documents = None
+    return Corpus(config, plan, job, _quarantined(files, manifest), num_documents)
 
 
 def config_of(manifest: Manifest) -> Config:

@@ -2,7 +2,7 @@
 
 What --keep kept of a document names its file and row. Without it, the slice that a document came
 from follows from the manifest, and the slice is read up to the document; that is refused where
-nothing but reading the whole corpus would tell (--dedup, a shuffle with documents held out).
+nothing but reading the whole corpus would tell (--dedup).
 
 At most MAX_READ_BYTES of text are read: a row group or a byte offset is reached directly, but a
 compressed file can only be read from its start. Rows that --where leaves out are not among those
@@ -115,14 +115,7 @@ class DocumentSources:
         manifest = self._dataset.manifest
         assert manifest is not None
         corpus = corpus_of(self._dataset.files, manifest, self._sources)
-        index = DocumentIndex(self._dataset, manifest, corpus)
-        if index.is_assumed:
-            raise NotAtHand(
-                "it was shuffled and has held-out documents: their order does not tell which row "
-                "is which",
-                _KEEP,
-            )
-        return index, corpus
+        return DocumentIndex(self._dataset, manifest, corpus), corpus
 
     def compared(
         self, document: Document, row: SourceRow, encoding: EncodingId | None
@@ -287,7 +280,7 @@ def _row_by_slice(found: tuple[DocumentIndex, Corpus], document: Document) -> So
     index, corpus = found
     split, slice_index, position = index.origin(document.split, document.number, document.start)
     budget = _ReadBudget()
-    for pair, _ in corpus.documents(corpus.plan.slices[slice_index]):
+    for pair, _ in corpus.documents(slice_index):
         some = pair[split]
         if position < len(some.texts):
             source = some.span.input
