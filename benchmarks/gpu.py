@@ -83,7 +83,8 @@ class Trials:
         for pid in family:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        process.wait()
+        if process.wait() == 0:
+            raise SystemExit(f"{name} was complete before it could be killed")
         while any(Path(f"/proc/{pid}").exists() for pid in family):
             time.sleep(0.005)
 

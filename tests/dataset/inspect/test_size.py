@@ -32,6 +32,8 @@ def sparse_100_gb(folder: Path, eot: str = "append") -> None:
         "files": [{**shard, "num_documents": num_documents, "num_bytes": 2 * num_tokens}],
         "splits": {"train": {"num_tokens": num_tokens, "num_documents": num_documents}},
         "counts": counts,
+        "slice_documents": {},
+        "split_rule": "none",
     }
     (folder / "tokenmill.json").write_text(json.dumps(manifest))
 
