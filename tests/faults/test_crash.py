@@ -332,8 +332,8 @@ def test_two_runs_into_one_folder_the_second_stops_naming_the_first(tmp_path, bi
 def test_killed_after_the_manifest_the_leftovers_are_removed(tmp_path, big):
     out = tmp_path / "out"
     manifest = resume(big, out)
-    (out / ".tokenmill").mkdir()
-    (out / ".tokenmill" / "plan.json").write_text("{}")
+    (out / ".tokenmill" / "0123456789abcdef" / "shards").mkdir(parents=True)
+    (out / ".tokenmill" / "lock").write_bytes(b"")
     assert resume(big, out) == manifest
     assert not (out / ".tokenmill").exists()
 

@@ -262,8 +262,8 @@ def test_what_waits_among_temporary_files_for_its_upload_is_for_nobody_else(scra
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     with files.new_file("memory://somewhere", "0.part") as file:
         file.write(b"tokens")
-        assert Path(file.path).parent == scratch
-        assert stat.S_IMODE(os.stat(file.path).st_mode) == 0o600
+        folder = Path(file.path).parent
+        assert folder.parent == scratch and stat.S_IMODE(os.stat(folder).st_mode) == 0o700
     assert not list(scratch.iterdir())
 
 
