@@ -375,13 +375,13 @@ def test_manifest_that_was_only_laid_out_anew_loads_but_does_not_verify(out):
     assert "other bytes" in wrong(verify(out), "manifest")
 
 
-def test_manifest_without_a_hash_of_its_own_is_read_and_said_to_have_none(out):
+def test_manifest_without_a_hash_of_its_own_is_not_as_it_was_written(out):
     path = out / "tokenmill.json"
     plain = json.loads(path.read_text())
     del plain["sha256"]
     path.write_text(json.dumps(plain))
     report = verify(out)
-    assert report.is_whole and status(report)["manifest"] == "skipped"
+    assert not report.is_whole and status(report)["manifest"] == "failed"
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a/../../b"])
@@ -581,6 +581,8 @@ def test_two_eots_that_moved_are_detected_where_documents_have_two(tmp_path, sou
         {"splits__train__num_tokens": 7},
         {"splits__train__num_documents": 7},
         {"slice_documents__train": [1, 2, 3]},
+        {"slice_chunks": {"0": [[1, 0], [2, 0]]}},
+        {"slice_chunks": {"9": [[1, 0], [2, 0]]}},
     ],
     ids=str,
 )

@@ -282,10 +282,13 @@ def _checked_count(value: Any, name: str) -> int:
 
 
 def _slice_chunks(plain: dict[str, Any]) -> dict[str, list[list[int]]]:
-    return {
+    found = {
         str(int(index)): [[_checked_count(n, "slice_chunks") for n in chunk] for chunk in chunks]
         for index, chunks in plain.items()
     }
+    if any(len(chunk) != len(SPLITS) for chunks in found.values() for chunk in chunks):
+        raise ValueError("slice_chunks")
+    return found
 
 
 def _output_file(plain: dict[str, Any]) -> OutputFile:

@@ -119,6 +119,13 @@ def _of_slices(manifest: Manifest) -> Iterator[str]:
     if total != manifest.counts.num_written:
         written = counted(manifest.counts.num_written, "document")
         yield f"{written} written, but slices gave {total:,}"
+    counts = list(zip(*(by_split.get(split, ()) for split in SPLITS), strict=False))
+    for index, chunks in manifest.slice_chunks.items():
+        if (
+            int(index) >= len(counts)
+            or tuple(map(sum, zip(*chunks, strict=True))) != counts[int(index)]
+        ):
+            yield f"slice {index} has other documents than its chunks"
     if manifest.one_stream:
         return
     for split, totals in manifest.splits.items():
