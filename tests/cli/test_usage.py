@@ -77,7 +77,7 @@ PREPARE = "tokenmill prepare corpus/*.parquet -o data/mine"
             "unexpected argument '2'",
             "repeat the option for each: --doc 2",
         ),
-        ("tokenizers compare a --corpus b", "unexpected argument 'compare'", "tokenizer compare`?"),
+        ("tokenizers compare", "unexpected argument 'compare'", "tokenmill tokenizers --help"),
         ("tokenizers x", "unexpected argument 'x'", "tokenmill tokenizers --help"),
         ("prepare x -o", "-o needs a value", "-o OUT"),
         ("prepare x -o y --dedup", "--dedup needs a value", "--dedup exact"),

@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import Any
 
-from tokenmill.cli.usage import commands_of
+from tokenmill.cli.commands import parser
+from tokenmill.cli.usage import CommandParser, commands_of
 
 SHELLS = ("bash", "zsh", "fish")
 # Options whose values are files or folders; so are arguments without known values.
 _FILES = ("config", "out", "local_dir", "source", "corpus", "plan")
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "completion",
-        help="a script that completes tokenmill's commands and options in a shell",
-        description="Print a script that completes commands, options and their values.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="""\
+DESCRIPTION = "Print a script that completes commands, options and their values."
+EXAMPLES = """\
 examples:
   tokenmill completion bash > ~/.local/share/bash-completion/completions/tokenmill
   tokenmill completion zsh > ~/.zfunc/_tokenmill       with fpath+=~/.zfunc before compinit
   tokenmill completion fish > ~/.config/fish/completions/tokenmill.fish
-  eval "$(tokenmill completion bash)"                  only for this shell; also in zsh""",
-    )
+  eval "$(tokenmill completion bash)"                  only for this shell; also in zsh"""
+
+
+def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
-    parser.set_defaults(run=run, verbose=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
     import shtab
-
-    from tokenmill.cli import parser
 
     top = parser()
     commands = commands_of(top)

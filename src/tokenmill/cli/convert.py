@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.screen import (
@@ -16,6 +16,7 @@ from tokenmill.cli.screen import (
     shown_seconds,
 )
 from tokenmill.cli.summary import address_lines, note_lines
+from tokenmill.cli.usage import CommandParser
 from tokenmill.wording.plural import counted
 from tokenmill.wording.quantities import count_of, seq_len_of
 
@@ -26,21 +27,19 @@ if TYPE_CHECKING:
     from tokenmill.dataset.manifest import Manifest
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "convert",
-        help="write a finished dataset in another format",
-        description="Write a finished dataset in another format without tokenizing again: the "
-        "token streams do not change. The same command resumes an interrupted conversion.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="""\
+DESCRIPTION = """\
+Write a finished dataset in another format without tokenizing again: the token streams
+do not change. The same command resumes an interrupted conversion."""
+EXAMPLES = """\
 examples:
   tokenmill convert data/nano data/megatron --format megatron
   tokenmill convert data/nano data/mds --format mds --seq-len 2048 --drop tail
   tokenmill convert s3://bucket/nano data/parquet --format parquet
   tokenmill convert data/nano s3://bucket/npy --format npy
-  tokenmill convert llmc-shards/ data/nano --format nanogpt --tokenizer gpt2""",
-    )
+  tokenmill convert llmc-shards/ data/nano --format nanogpt --tokenizer gpt2"""
+
+
+def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "source", metavar="IN", help="folder or URL of a dataset, tokenmill's or not"
     )
@@ -79,7 +78,6 @@ examples:
     parser.add_argument("--json", action="store_true", help="print the manifest on stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
-    parser.set_defaults(run=run)
 
 
 def _add_foreign_options(parser: argparse.ArgumentParser) -> None:

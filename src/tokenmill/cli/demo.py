@@ -8,10 +8,11 @@ import os
 import shlex
 import sys
 import sysconfig
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokenmill.cli import prepare
 from tokenmill.cli.screen import printable
+from tokenmill.cli.usage import CommandParser
 
 if TYPE_CHECKING:
     from tokenmill.config import Config
@@ -19,16 +20,14 @@ if TYPE_CHECKING:
 _SAMPLE_TOKENS = 60
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "demo",
-        help="prepare Python's standard library and look at the result",
-        description="Prepare the source of Python's standard library, one document per file, and "
-        "decode a piece of the result. Downloads nothing and takes seconds.",
-    )
+DESCRIPTION = """\
+Prepare the source of Python's standard library, one document per file, and decode a
+piece of the result. Downloads nothing and takes seconds."""
+
+
+def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("-o", "--out", default="demo-out", help="output folder (default: demo-out)")
     parser.add_argument("--num-proc", type=int, metavar="N", help=argparse.SUPPRESS)
-    parser.set_defaults(run=run, quiet=False, verbose=False, json=False)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,9 +10,10 @@ import resource
 import shlex
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokenmill.cli.screen import printable, shown_bytes, shown_seconds
+from tokenmill.cli.usage import CommandParser
 from tokenmill.errors import ConfigError
 from tokenmill.wording.plural import counted, noun_for
 
@@ -28,15 +29,14 @@ _MAX_LINE_CHARACTERS = 300
 _MAX_DEAD = 5
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "doctor",
-        help="why does my script die? look at the machine, or run the script and watch it",
-        description="Without a command: what this machine really allows (CPUs, memory, disk, "
-        "caches, network, versions). With one: run it, and when it or one of its processes dies, "
-        "say which, by which signal, with how much memory, and which known cause fits.",
-        epilog="example: tokenmill doctor -- python data/fineweb/prepare.py",
-    )
+DESCRIPTION = """\
+Without a command: what this machine really allows (CPUs, memory, disk, caches, network,
+versions). With one: run it, and when it or one of its processes dies, say which, by
+which signal, with how much memory, and which known cause fits."""
+EXAMPLES = "example: tokenmill doctor -- python data/fineweb/prepare.py"
+
+
+def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--json", action="store_true", help="the findings as JSON on stdout")
     parser.add_argument(
         "--hang-seconds",
@@ -48,7 +48,6 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "script", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="your own command"
     )
-    parser.set_defaults(run=run, quiet=False, verbose=False)
 
 
 def run(arguments: argparse.Namespace) -> int:

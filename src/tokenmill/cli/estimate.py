@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokenmill.cli import run_options
 from tokenmill.cli.screen import (
@@ -19,6 +19,7 @@ from tokenmill.cli.screen import (
     shown_seconds,
 )
 from tokenmill.cli.summary import MIN_RATED_BYTES
+from tokenmill.cli.usage import CommandParser
 from tokenmill.config import Config
 from tokenmill.wording.plural import counted
 
@@ -26,20 +27,18 @@ if TYPE_CHECKING:
     from tokenmill.estimate import Estimate
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "estimate",
-        help="how many tokens, how large, how long? an answer within seconds",
-        description="Estimate the result of `tokenmill prepare`, from footers and a sample of "
-        "the text: tokens with a 95% interval, bytes per token, the size in every format, time on "
-        "this machine, disk. Writes nothing.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="""\
+DESCRIPTION = """\
+Estimate the result of `tokenmill prepare`, from footers and a sample of the text:
+tokens with a 95% interval, bytes per token, the size in every format, time on this
+machine, disk. Writes nothing."""
+EXAMPLES = """\
 examples:
   tokenmill estimate corpus/*.parquet
   tokenmill estimate corpus/ --tokenizer o200k_base -o data/mine
-  tokenmill estimate corpus/ -q                  the number of tokens, for a script""",
-    )
+  tokenmill estimate corpus/ -q                  the number of tokens, for a script"""
+
+
+def add_arguments(parser: CommandParser) -> None:
     run_options.add_sources(parser)
     parser.add_argument("-o", "--out", help="where the output would go: also checks the free space")
     run_options.add_choosing_options(run_options.add_reading_options(parser))
@@ -53,7 +52,6 @@ examples:
     parser.add_argument("--json", action="store_true", help="the estimate as JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="only the number of tokens")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

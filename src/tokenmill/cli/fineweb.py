@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from tokenmill.cli import prepare, run_options
+from tokenmill.cli.usage import CommandParser
 
-
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "fineweb",
-        help="download FineWeb and prepare it",
-        description="Download a sample of FineWeb-Edu (or FineWeb) and prepare it; files are "
-        "encoded while they arrive. Takes the options of `tokenmill prepare`, except --config.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="""\
+DESCRIPTION = """\
+Download a sample of FineWeb-Edu (or FineWeb) and prepare it; files are encoded while
+they arrive. Takes the options of `tokenmill prepare`, except --config."""
+EXAMPLES = """\
 examples:
   tokenmill fineweb --version 10B -o data/fineweb
   tokenmill fineweb --version 10B --no-edu --format llmc --shuffle -o data/fineweb10B
-  tokenmill fineweb --version 10B --local-dir DIR -o data/fineweb     files fetched elsewhere""",
-    )
+  tokenmill fineweb --version 10B --local-dir DIR -o data/fineweb     files fetched elsewhere"""
+
+
+def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--version", default="10B", metavar="V", help="10B (default), 100B or 350B tokens"
     )
@@ -35,7 +32,6 @@ examples:
     )
     parser.add_argument("--local-dir", metavar="DIR", help="read the files from here, offline")
     run_options.add_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

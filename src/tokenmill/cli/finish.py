@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
+from tokenmill.cli.usage import CommandParser
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "finish",
-        help="assemble the work of `prepare --partition` tasks",
-        description="Assemble the work of `tokenmill prepare --partition I/N` tasks. "
-        "Needs only OUT; the same command resumes an interrupted run.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="""\
+DESCRIPTION = """\
+Assemble the work of `tokenmill prepare --partition I/N` tasks. Needs only OUT; the same
+command resumes an interrupted run."""
+EXAMPLES = """\
 examples:
   tokenmill prepare corpus/ -o data/mine --partition 1/2
   tokenmill prepare corpus/ -o data/mine --partition 2/2
   tokenmill finish data/mine
 
-exit code 6 if a task is still running, or has slices left""",
-    )
+exit code 6 if a task is still running, or has slices left"""
+
+
+def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("out", metavar="OUT", help="the output folder of the tasks")
     parser.add_argument(
         "--max-bad-fraction",
@@ -32,7 +30,6 @@ exit code 6 if a task is still running, or has slices left""",
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

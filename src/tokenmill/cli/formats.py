@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from tokenmill.cli.screen import printable
+from tokenmill.cli.usage import CommandParser
+
+DESCRIPTION = "List the formats: tokenmill's own and those of installed plugins."
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "formats",
-        help="list the formats and the trainers that read them",
-        description="List the formats: tokenmill's own and those of installed plugins.",
-    )
+def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from tokenmill.cli.usage import commands_of, unknown_command
+from tokenmill.cli.commands import COMMANDS, parser
+from tokenmill.cli.usage import CommandParser, commands_of, unknown_command
+
+DESCRIPTION = "Explain a command and its options; without one, list the commands."
+EXAMPLES = "example: tokenmill help prepare"
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "help",
-        help="explain a command and its options",
-        description="Explain a command and its options; without one, list the commands.",
-        epilog="example: tokenmill help prepare",
-    )
+def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("topic", nargs="?", metavar="COMMAND", help="prepare, verify, ...")
-    parser.set_defaults(run=run, verbose=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tokenmill.cli import parser
-
-    top = parser()
-    commands = commands_of(top)
+    top = parser({arguments.topic})
     if arguments.topic is None:
         top.print_help()
-    elif arguments.topic in commands:
-        commands[arguments.topic].print_help()
+    elif arguments.topic in COMMANDS:
+        commands_of(top)[arguments.topic].print_help()
     else:
-        raise unknown_command(arguments.topic, commands)
+        raise unknown_command(arguments.topic, COMMANDS)
     return 0

@@ -14,6 +14,7 @@ from tokenmill.cli.glance import glance_lines
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.paint import coloured, is_coloured, marked, plain
 from tokenmill.cli.screen import parsed_count, printable
+from tokenmill.cli.usage import CommandParser
 from tokenmill.errors import ConfigError
 from tokenmill.wording.plural import counted, noun_for
 
@@ -40,15 +41,11 @@ _NEEDS = {
 QUICK_SECONDS = 1.0
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "inspect",
-        help="look into a folder of tokens: numbers, documents as text, search",
-        description="Show what is in a folder of tokens, tokenmill's or not: an overview, "
-        "documents as text with their token boundaries, or the documents that contain a text. "
-        "Reads only what it shows. Control characters are escaped; --json has the raw text.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="""\
+DESCRIPTION = """\
+Show what is in a folder of tokens, tokenmill's or not: an overview, documents as text
+with their token boundaries, or the documents that contain a text. Reads only what it
+shows. Control characters are escaped; --json has the raw text."""
+EXAMPLES = """\
 examples:
   tokenmill inspect data/mine
   tokenmill inspect data/mine --random
@@ -56,8 +53,10 @@ examples:
   tokenmill inspect data/mine --grep 'the miller'
   tokenmill inspect s3://bucket/mine --random
   tokenmill inspect data/mine --config > tokenmill.toml
-  tokenmill inspect llmc-shards/ --tokenizer gpt2 --token-offset 1_000_000""",
-    )
+  tokenmill inspect llmc-shards/ --tokenizer gpt2 --token-offset 1_000_000"""
+
+
+def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("folder", metavar="OUT", help="folder that holds the shards, or its URL")
     shown = parser.add_argument_group("what is shown (default: numbers)")
     what = shown.add_mutually_exclusive_group()
@@ -89,7 +88,6 @@ examples:
     how.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
 
     add_foreign_options(parser)
-    parser.set_defaults(run=run, quiet=False)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokenmill.cli.screen import printable
+from tokenmill.cli.usage import CommandParser
 from tokenmill.wording.quantities import count_of
 
 if TYPE_CHECKING:
@@ -16,20 +17,18 @@ if TYPE_CHECKING:
     from tokenmill.loader.packing.row_plan import RowPlan
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "pack",
-        help="plan rows of whole documents for training",
-        description="Plan rows of whole documents, for tokenmill.Loader(..., packed=True): a small "
-        "file beside the dataset says which documents go into which row. The tokens do not change. "
-        "Prints what happens to the documents.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="""\
+DESCRIPTION = """\
+Plan rows of whole documents, for tokenmill.Loader(..., packed=True): a small file
+beside the dataset says which documents go into which row. The tokens do not change.
+Prints what happens to the documents."""
+EXAMPLES = """\
 examples:
   tokenmill pack data/mine --seq-len 2048
   tokenmill pack data/mine --seq-len 2048 --long truncate
-  tokenmill pack data/mine --seq-len 2048 --write s3://bucket/rows --format mds""",
-    )
+  tokenmill pack data/mine --seq-len 2048 --write s3://bucket/rows --format mds"""
+
+
+def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("folder", metavar="OUT", help="folder or URL of a dataset")
     parser.add_argument("--seq-len", required=True, metavar="N", help="tokens per row")
     parser.add_argument(
@@ -54,7 +53,6 @@ examples:
     parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no report")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

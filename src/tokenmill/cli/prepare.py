@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokenmill.cli import run_options
 from tokenmill.cli.summary import print_summary
+from tokenmill.cli.usage import CommandParser
 from tokenmill.config import Config, Partition
 from tokenmill.errors import ConfigError
 from tokenmill.wording.quantities import count_of
@@ -16,24 +17,21 @@ if TYPE_CHECKING:
     from tokenmill.loader.packing.pack import PackOptions
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "prepare",
-        help="turn text into training-ready token shards",
-        description="Turn text into training-ready token shards. The same command resumes an "
-        "interrupted run, whatever interrupted it.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="""\
+DESCRIPTION = """\
+Turn text into training-ready token shards. The same command resumes an interrupted run,
+whatever interrupted it."""
+EXAMPLES = """\
 examples:
   tokenmill prepare corpus/*.parquet -o data/mine
   tokenmill prepare giant.txt --separator '<|endoftext|>' -o data/mine
   tokenmill prepare corpus/ --format llmc --tokenizer o200k_base --shuffle -o data/mine
   tokenmill prepare corpus/ --format mds --seq-len 4096 -o data/mine
-  tokenmill prepare 's3://bucket/corpus/*.parquet' -o data/mine""",
-    )
+  tokenmill prepare 's3://bucket/corpus/*.parquet' -o data/mine"""
+
+
+def add_arguments(parser: CommandParser) -> None:
     run_options.add_sources(parser)
     run_options.add_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,30 +11,29 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.screen import printable, shown_bytes, shown_seconds
+from tokenmill.cli.usage import CommandParser
 from tokenmill.wording.plural import counted
 
 if TYPE_CHECKING:
     from tokenmill.dataset.push import Pushed
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "push",
-        help="upload a finished dataset to the Hugging Face Hub",
-        description="Upload a finished dataset to a dataset repository on the Hugging Face Hub, "
-        "with its manifest and a dataset card. It is verified first, and afterwards the Hub's "
-        "listing is compared with the manifest. The same command resumes an interrupted upload: "
-        "files that are there are not sent again.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="""\
+DESCRIPTION = """\
+Upload a finished dataset to a dataset repository on the Hugging Face Hub, with its
+manifest and a dataset card. It is verified first, and afterwards the Hub's listing is
+compared with the manifest. The same command resumes an interrupted upload: files that
+are there are not sent again."""
+EXAMPLES = """\
 examples:
   tokenmill push data/mine my-name/mine
   tokenmill push data/mine my-lab/mine --private
   tokenmill push data/meg my-name/mine --revision megatron    a branch for another format
 
 Log in first: `hf auth login`, or set HF_TOKEN. The card names no licence; add one on
-the page. A README.md that you wrote or edited there is kept.""",
-    )
+the page. A README.md that you wrote or edited there is kept."""
+
+
+def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("folder", metavar="OUT", help="the folder of the dataset")
     parser.add_argument("repo", metavar="OWNER/NAME", help="created if it does not exist")
     parser.add_argument(
@@ -52,7 +51,6 @@ the page. A README.md that you wrote or edited there is kept.""",
     parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

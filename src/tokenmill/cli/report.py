@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokenmill.cli.foreign_options import (
     add_foreign_options,
@@ -18,6 +18,7 @@ from tokenmill.cli.foreign_options import (
 )
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.screen import printable, shown_bytes
+from tokenmill.cli.usage import CommandParser
 from tokenmill.config.options import require_positive
 from tokenmill.errors import ConfigError, ConflictError
 
@@ -29,25 +30,22 @@ if TYPE_CHECKING:
 DEFAULT_NAME = "report.html"
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "report",
-        help="one page with plots: lengths, tokens, sources, outliers, documents in colour",
-        description="Show what is in a dataset, tokenmill's or not, as one HTML file without "
-        "scripts that loads nothing: document lengths, bytes per token along the corpus, the "
-        "tokens in use, sources, quarantine, duplicates, and documents with their tokens in "
-        "colour. For two datasets, show what differs. A large dataset is sampled, in the same way "
-        "every time.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="""\
+DESCRIPTION = """\
+Show what is in a dataset, tokenmill's or not, as one HTML file without scripts that
+loads nothing: document lengths, bytes per token along the corpus, the tokens in use,
+sources, quarantine, duplicates, and documents with their tokens in colour. For two
+datasets, show what differs. A large dataset is sampled, in the same way every time."""
+EXAMPLES = """\
 examples:
   tokenmill report data/mine
   tokenmill report data/mine --exact -o mine.html
   tokenmill report data/gpt2 data/o200k -o compared.html
   tokenmill report data/mine --markdown
   tokenmill report s3://bucket/mine
-  tokenmill report llmc-shards/ --tokenizer gpt2""",
-    )
+  tokenmill report llmc-shards/ --tokenizer gpt2"""
+
+
+def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("folder", metavar="OUT", help="folder that holds the shards, or its URL")
     parser.add_argument("other", metavar="OUT2", nargs="?", help="another one, to compare with")
     parser.add_argument(
@@ -65,7 +63,6 @@ examples:
     how.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
 
     add_foreign_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

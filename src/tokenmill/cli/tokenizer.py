@@ -10,10 +10,11 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli import run_options
+from tokenmill.cli import commands, run_options
 from tokenmill.cli.comparison_table import ComparisonTable
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.screen import printable, shown_bytes, shown_count
+from tokenmill.cli.usage import CommandParser, commands_of
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.wording.plural import counted
 from tokenmill.wording.quantities import count_of
@@ -27,20 +28,18 @@ REPORT_BYTES = 1 << 20  # of each named source or file
 REPORT_FILES = 20
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "tokenizer",
-        help="train a tokenizer, or compare tokenizers on your text",
-        description="Train a byte-pair tokenizer on a corpus, or compare tokenizers on one.",
-    )
-    parser.set_defaults(run=lambda arguments: _say_what_to_type(parser), verbose=False)
+DESCRIPTION = "Train a byte-pair tokenizer on a corpus, or compare tokenizers on one."
+
+
+def add_arguments(parser: CommandParser) -> None:
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION")
     _add_train(actions)
     _add_compare(actions)
 
 
-def _say_what_to_type(parser: argparse.ArgumentParser) -> int:
-    parser.print_help(sys.stderr)
+def run(arguments: argparse.Namespace) -> int:
+    """Without an action: say which there are."""
+    commands_of(commands.parser({"tokenizer"}))["tokenizer"].print_help(sys.stderr)
     return 2
 
 

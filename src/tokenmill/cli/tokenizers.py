@@ -8,18 +8,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from tokenmill.cli.screen import printable
+from tokenmill.cli.usage import CommandParser
+
+DESCRIPTION = """\
+List the tokenizers that come with the package, the rank files that are recognised by
+their sha256, and the kinds of files that need no other option. To train or compare
+tokenizers: tokenmill tokenizer --help"""
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "tokenizers",
-        help="list the known tokenizers and how to name them",
-        description="List the tokenizers that come with the package, the rank files that are "
-        "recognised by their sha256, and the kinds of files that need no other option.",
-    )
+def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -30,7 +30,6 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **options})
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self._require_own_action(sys.argv[1:] if args is None else args)
         arguments, more = self.parse_known_args(args, namespace)
         if "--" in more:
             more.remove("--")
@@ -41,14 +40,6 @@ class CommandParser(argparse.ArgumentParser):
             hint = command._repeated_before(more[0]) or command.example()
             raise ConfigError(f"unexpected argument {more[0]!r}", hint=hint)
         return arguments
-
-    def _require_own_action(self, words: Sequence[str]) -> None:
-        """Raise for `tokenizers compare`, where `tokenizer compare` is meant."""
-        command, action = [*words[:2], "", ""][:2]
-        near = commands_of(self).get(command.removesuffix("s"))
-        if near is not None and command.endswith("s") and action in commands_of(near):
-            hint = f"did you mean `{near.prog} {action}`?"
-            raise ConfigError(f"unexpected argument {action!r}", hint=hint)
 
     def _repeated_before(self, word: str) -> str | None:
         """For another value of an option that is repeated for each: `--doc 1 2`."""

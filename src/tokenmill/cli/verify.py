@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokenmill.cli.foreign_options import require_tokenizer_with
 from tokenmill.cli.moving_line import MovingLine
@@ -19,6 +19,7 @@ from tokenmill.cli.screen import (
     shown_count,
     shown_seconds,
 )
+from tokenmill.cli.usage import CommandParser
 from tokenmill.config.options import require_positive
 from tokenmill.errors import ConfigError, IntegrityError, UncheckedError
 from tokenmill.wording.plural import noun_for
@@ -28,15 +29,11 @@ if TYPE_CHECKING:
     from tokenmill.dataset.verify import Report
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "verify",
-        help="check every file and token of a dataset, or compare it with its sources",
-        description="Check every file and token of a dataset: sizes, sha256, headers, ids, EOT "
-        "ids and document boundaries, and that no row was lost. Reads nothing outside the folder, "
-        "unless asked to encode documents again from the sources.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="""\
+DESCRIPTION = """\
+Check every file and token of a dataset: sizes, sha256, headers, ids, EOT ids and
+document boundaries, and that no row was lost. Reads nothing outside the folder, unless
+asked to encode documents again from the sources."""
+EXAMPLES = """\
 examples:
   tokenmill verify data/mine
   tokenmill verify data/mine --sample 1000
@@ -45,8 +42,10 @@ examples:
   tokenmill verify someones-shards --format llmc --tokenizer gpt2
 
 exit codes: 5 if anything is wrong; 9 if nothing is, but something you asked for
-could not be checked: a source has changed or moved, a tokenizer file is not here""",
-    )
+could not be checked: a source has changed or moved, a tokenizer file is not here"""
+
+
+def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "folder", metavar="OUT", help="the folder that holds the shards, or its URL"
     )
@@ -94,7 +93,6 @@ could not be checked: a source has changed or moved, a tokenizer file is not her
         "-q", "--quiet", action="store_true", help="only what is wrong or could not be checked"
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

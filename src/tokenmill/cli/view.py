@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokenmill.cli.foreign_options import (
     add_foreign_options,
@@ -18,6 +18,7 @@ from tokenmill.cli.foreign_options import (
     require_tokenizer_with,
 )
 from tokenmill.cli.screen import printable
+from tokenmill.cli.usage import CommandParser
 from tokenmill.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
@@ -29,16 +30,12 @@ _AT = re.compile(
 )
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "view",
-        help="look into a dataset in the browser: any document or token, in colour, with search",
-        description="Serve a page, to this machine only, that opens any document or token offset "
-        "of a dataset, tokenmill's or not, local or in object storage: token boundaries in colour, "
-        "ids and bytes, search, links. Writes nothing; the page loads nothing from the network. "
-        "Ctrl-C ends it.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="""\
+DESCRIPTION = """\
+Serve a page, to this machine only, that opens any document or token offset of a
+dataset, tokenmill's or not, local or in object storage: token boundaries in colour, ids
+and bytes, search, links. Writes nothing; the page loads nothing from the network.
+Ctrl-C ends it."""
+EXAMPLES = """\
 examples:
   tokenmill view data/mine
   tokenmill view data/mine --at train/token/1000000
@@ -46,8 +43,10 @@ examples:
   tokenmill view data/mine --loader run.json
   tokenmill view data/mine --no-browser --port 8800
   tokenmill view s3://bucket/mine
-  tokenmill view llmc-shards/ --tokenizer gpt2""",
-    )
+  tokenmill view llmc-shards/ --tokenizer gpt2"""
+
+
+def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("folder", metavar="OUT", help="folder that holds the shards, or its URL")
     where = parser.add_argument_group("where it opens")
     where.add_argument("--split", metavar="NAME", help="train (default) or val")
@@ -72,7 +71,6 @@ examples:
     where.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
 
     add_foreign_options(parser)
-    parser.set_defaults(run=run, quiet=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
