@@ -32,7 +32,7 @@ from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.job import Step
 from tokenmill.encode.record import PartRecord
-from tokenmill.encodings.configured import encoding_of
+from tokenmill.encodings.lookup import encoding_of
 from tokenmill.run import SilentWatch, new_plan
 from tokenmill.run.context import RunContext, all_inputs
 from tokenmill.run.early_slices import EarlySlices

@@ -19,7 +19,7 @@ import tokenmill
 import warm
 from corpora import made_texts
 from tokenmill.cli import main
-from tokenmill.cli.named_sources import typed_sources
+from tokenmill.cli.run_options import typed_sources
 from tokenmill.config import Config, Partition
 from tokenmill.corpus.plan import Plan
 from tokenmill.dataset.places import plan_path

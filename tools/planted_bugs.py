@@ -578,14 +578,14 @@ BUGS = [
     ),
     Bug(
         "split words of a rank file that are tokens",
-        "encodings/rank_merges.py",
+        "encodings/rank_engine.py",
         '"ignore_merges": True',
         '"ignore_merges": False',
         "tests/encodings/test_rank_files.py",
     ),
     Bug(
         "take only one cut of each token for a merge",
-        "encodings/rank_merges.py",
+        "encodings/rank_engine.py",
         '                yield f"{token[:cut]} {token[cut:]}"',
         '                yield f"{token[:cut]} {token[cut:]}"\n                break',
         "tests/encodings/test_rank_files.py",
@@ -599,7 +599,7 @@ BUGS = [
     ),
     Bug(
         "let a pattern of the user's leave out text",
-        "encodings/own_pattern.py",
+        "encodings/patterns.py",
         "if self.decode_bytes(ids) != text.encode():",
         "if False:",
         "tests/encodings/test_rank_files.py",

@@ -29,7 +29,7 @@ from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.pinned_revisions import begun_in, is_surely_made_from
 from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.ledger import Ledger
-from tokenmill.encodings.configured import encoding_of
+from tokenmill.encodings.lookup import encoding_of
 from tokenmill.errors import NetworkError
 from tokenmill.estimate.disk_check import space_warning
 from tokenmill.run.completion import completed

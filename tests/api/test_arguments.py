@@ -13,7 +13,7 @@ import pytest
 
 import tokenmill
 from tokenmill.errors import ArgumentError, ConfigError
-from tokenmill.wording.argument_types import described, fits
+from tokenmill.wording.arguments import described, fits
 
 CALLS: dict[str, dict[str, Any]] = {
     "prepare": {"sources": "corpus", "out": "out"},

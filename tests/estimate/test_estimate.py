@@ -27,7 +27,7 @@ from tokenmill.cli.estimate import report
 from tokenmill.config import Config
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.source_files import inputs_of
-from tokenmill.encodings.configured import encoding_of
+from tokenmill.encodings.lookup import encoding_of
 from tokenmill.errors import InputError
 from tokenmill.estimate import (
     Estimate,

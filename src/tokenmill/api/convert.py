@@ -11,7 +11,7 @@ from tokenmill.dataset.convert import convert as converted
 from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.encodings import Encoding
-from tokenmill.wording.keywords import suggesting
+from tokenmill.wording.arguments import suggesting
 from tokenmill.wording.quantities import Quantity, count_of, seq_len_of
 
 

@@ -10,7 +10,7 @@ from tokenmill.config import Config
 from tokenmill.encodings import Encoding
 from tokenmill.estimate import Estimate
 from tokenmill.estimate import estimate as estimated
-from tokenmill.wording.keywords import suggesting
+from tokenmill.wording.arguments import suggesting
 from tokenmill.wording.quantities import Quantity
 
 

@@ -6,7 +6,7 @@ import os
 
 from tokenmill.dataset.opened import OpenedDataset, opened
 from tokenmill.encodings import Encoding
-from tokenmill.wording.keywords import suggesting
+from tokenmill.wording.arguments import suggesting
 
 
 @suggesting

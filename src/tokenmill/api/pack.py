@@ -9,7 +9,7 @@ from tokenmill.loader.packing.pack import PackOptions
 from tokenmill.loader.packing.pack import pack as planned
 from tokenmill.loader.packing.pack_report import PackReport
 from tokenmill.loader.packing.written import rows_target, write_rows
-from tokenmill.wording.keywords import suggesting
+from tokenmill.wording.arguments import suggesting
 from tokenmill.wording.quantities import Quantity, count_of
 
 

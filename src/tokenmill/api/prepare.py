@@ -13,7 +13,7 @@ from tokenmill.encodings import Encoding
 from tokenmill.prepare import run
 from tokenmill.run import RunWatch, SilentWatch
 from tokenmill.runners.start import started_runner, workers_of
-from tokenmill.wording.keywords import suggesting
+from tokenmill.wording.arguments import suggesting
 from tokenmill.wording.quantities import Quantity, count_of
 
 _NOT_OPTIONS = ("watch", "progress", "pack")

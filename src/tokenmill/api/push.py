@@ -6,7 +6,7 @@ import os
 
 from tokenmill.dataset.push import Pushed
 from tokenmill.dataset.push import push as pushed
-from tokenmill.wording.keywords import suggesting
+from tokenmill.wording.arguments import suggesting
 
 __all__ = ["Pushed", "push"]
 

@@ -10,7 +10,7 @@ from tokenmill.dataset.verify import Report as VerifyReport
 from tokenmill.dataset.verify import verify as verified
 from tokenmill.encodings import Encoding
 from tokenmill.loader.packing.plan_check import check_row_plans
-from tokenmill.wording.keywords import suggesting
+from tokenmill.wording.arguments import suggesting
 from tokenmill.wording.quantities import Quantity, count_of
 
 __all__ = ["VerifyReport", "verify"]

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 
 from tokenmill import __version__
 from tokenmill.cli.commands import parser
-from tokenmill.cli.paint import labelled
-from tokenmill.cli.screen import CheckedStdout, abandon_stdout, printable
+from tokenmill.cli.screen import CheckedStdout, abandon_stdout, labelled, printable
 from tokenmill.cli.signals import Interrupted, SignalStop, received_signal, unwind_on_signals
 from tokenmill.errors import TokenmillError, shortage
 from tokenmill.storage import retry

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def show_plan(config: Config, as_json: bool) -> int:
-    from tokenmill.encodings.configured import encoding_of
+    from tokenmill.encodings.lookup import encoding_of
     from tokenmill.estimate import estimate
     from tokenmill.run import new_plan
     from tokenmill.runners.start import num_proc_of, workers_of

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.cli.foreign_options import add_foreign_options, looked_into, readable
 from tokenmill.cli.glance import glance_lines
 from tokenmill.cli.moving_line import MovingLine
-from tokenmill.cli.paint import coloured, is_coloured, marked, plain
-from tokenmill.cli.screen import parsed_count, printable
+from tokenmill.cli.screen import coloured, is_coloured, marked, parsed_count, plain, printable
 from tokenmill.cli.usage import CommandParser
 from tokenmill.errors import ConfigError
 from tokenmill.wording.plural import counted, noun_for

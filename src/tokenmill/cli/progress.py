@@ -15,8 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, TextIO
 
 from tokenmill.cli.moving_line import MovingLine, is_notebook
-from tokenmill.cli.paint import labelled
-from tokenmill.cli.screen import printable, shown_count, shown_rate, shown_seconds
+from tokenmill.cli.screen import labelled, printable, shown_count, shown_rate, shown_seconds
 from tokenmill.cli.signals import Interrupted, SignalStop
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.job import Step

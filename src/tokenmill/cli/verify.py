@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tokenmill.cli.foreign_options import require_tokenizer_with
 from tokenmill.cli.moving_line import MovingLine
-from tokenmill.cli.paint import labelled
 from tokenmill.cli.screen import (
+    labelled,
     parsed_count,
     printable,
     report_retries,

@@ -32,7 +32,7 @@ from tokenmill.encode.documents import data_of, document_bytes
 from tokenmill.encodings import Encoding, get_encoding
 from tokenmill.encodings.encoding import without_surrogates
 from tokenmill.errors import ConfigError, InputError, unknown_name
-from tokenmill.wording.keywords import suggesting
+from tokenmill.wording.arguments import suggesting
 
 _ID = np.dtype("<i4")  # half as wide as Python's ints, and torch accepts it as an index
 _MAX_BATCH_IDS = (1 << 31) - 1  # the limit of an Arrow list's 32-bit offsets

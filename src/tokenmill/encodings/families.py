@@ -29,7 +29,7 @@ class RankFamily:
     n_vocab: int
     checked: str
     # gigatoken's own loader does not read it: it has tokens that no merge reaches, or a hole in its
-    # ids (rank_merges.py).
+    # ids (rank_engine.py).
     needs_all_merges: bool = False
 
 

@@ -3,7 +3,7 @@
 The caches are keyed by the identity's sha256: two names of one encoding share an engine. A forked
 child inherits what its parent had loaded (nothing here holds a thread or a lock); a spawned one
 loads its own. Loading gigatoken costs 40 to 230 ms and 30 to 60 MB (seconds for ranks that become a
-tokenizer.json first, rank_merges.py), tiktoken 0.1 to 0.4 s and 20 to 75 MB, and importing awkward,
+tokenizer.json first, rank_engine.py), tiktoken 0.1 to 0.4 s and 20 to 75 MB, and importing awkward,
 once per process, 0.2 to 0.7 s.
 """
 

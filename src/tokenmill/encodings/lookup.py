@@ -8,6 +8,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from tokenmill.config import Config
 from tokenmill.encodings.bos import with_bos
 from tokenmill.encodings.builtin import ENCODING_NAMES, builtin_identity
 from tokenmill.encodings.encoding import Encoding
@@ -23,7 +24,13 @@ from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.encodings.whole_files import WHOLE_FILES
 from tokenmill.errors import ConfigError, TokenmillError, unknown_name
 from tokenmill.plugins import loaded_plugin, plugin_names
-from tokenmill.wording.keywords import suggesting
+from tokenmill.wording.arguments import suggesting
+
+
+def encoding_of(config: Config) -> EncodingId:
+    named = get_encoding(config.tokenizer, pattern=config.pattern, eot=config.eot_token).identity
+    return with_bos(named, config.bos_token) if config.has_bos else named
+
 
 # Entry points of plugins: functions that return an Encoding, made by `get_encoding` from the
 # plugin's vocabulary file.

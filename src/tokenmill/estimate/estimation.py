@@ -12,8 +12,8 @@ from tokenmill.config import Config, of_source
 from tokenmill.corpus.plan import Plan
 from tokenmill.encode.documents import specials_per_document
 from tokenmill.encodings import EncodingId
-from tokenmill.encodings.configured import encoding_of
 from tokenmill.encodings.loading import engine_of
+from tokenmill.encodings.lookup import encoding_of
 from tokenmill.encodings.reference import ReferenceEngine
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.estimate.already_here import held_bytes, needed_for_downloads

@@ -44,7 +44,7 @@ from tokenmill.loader.prefetch import Prefetch
 from tokenmill.loader.source import Given, sources_of, stages_of
 from tokenmill.loader.state import checked_rows, data_of, hash_of, mix_of, require_same, state_of
 from tokenmill.loader.steps import Range, Skips
-from tokenmill.wording.keywords import suggesting
+from tokenmill.wording.arguments import suggesting
 from tokenmill.wording.plural import counted
 from tokenmill.wording.quantities import Quantity, count_of
 

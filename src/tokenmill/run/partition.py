@@ -40,7 +40,7 @@ from tokenmill.encode.record import (
     recorded_indices,
 )
 from tokenmill.encode.text_hashes import hashes_path
-from tokenmill.encodings.configured import encoding_of
+from tokenmill.encodings.lookup import encoding_of
 from tokenmill.errors import ConfigError, ConflictError
 from tokenmill.run.context import (
     RunContext,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tokenmill.config import Config
 from tokenmill.encodings import awkward_shim
-from tokenmill.encodings.configured import encoding_of
+from tokenmill.encodings.lookup import encoding_of
 from tokenmill.runners import Runner
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.runners.machine import available_cpus
