@@ -48,7 +48,7 @@ from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.planning import make_plan
 from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.dataset.places import plan_path, work_of
-from tokenmill.encode import checkpoint
+from tokenmill.encode import ledger
 from tokenmill.encode.job import Job
 from tokenmill.encode.record import SPLITS, Counts, PartChunk, PartRecord, part_path, record_path
 from tokenmill.encodings import get_encoding
@@ -253,7 +253,7 @@ class Stages:
         last_saved = self.num_slices * 8 // 9 + 1  # killed just before the next checkpoint
         for index in range(self.num_slices):
             record = record_of(index, plan.plan_id)
-            checkpoint.MIN_RECORDS = 1 if index == last_saved else self.num_slices
+            ledger.MIN_RECORDS = 1 if index == last_saved else self.num_slices
             if index > last_saved:
                 write_checksummed(record_path(work, index), record.to_plain())
             assembly.add(record)

@@ -26,8 +26,7 @@ from corpora import made_texts, write_three_kinds
 from tokenmill.assemble import sidecars
 from tokenmill.cli import main
 from tokenmill.config import Config, Partition
-from tokenmill.dataset.manifest import MANIFEST_NAME
-from tokenmill.dataset.manifest_json import laid_out, manifest_sha256_of
+from tokenmill.dataset.manifest import MANIFEST_NAME, laid_out, manifest_sha256_of
 from tokenmill.errors import ConfigError, ConflictError, TokenmillError
 from tokenmill.formats import NAMES
 from tokenmill.run import SilentWatch

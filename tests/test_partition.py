@@ -22,7 +22,6 @@ from s3_server import dataset_in
 from tokenmill.assemble.task import ShardRecord
 from tokenmill.config import Partition
 from tokenmill.corpus.plan import Plan
-from tokenmill.encode import checkpoint
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import Counts, PartChunk, PartRecord, Quarantined
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
@@ -165,7 +164,7 @@ def test_tasks_when_an_ordinary_run_began_it_then_they_go_on_from_there(source, 
 def test_tasks_when_an_ordinary_run_left_a_checkpoint_then_they_go_on_from_there(
     source, alone, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(checkpoint, "MIN_RECORDS", 2)
+    monkeypatch.setattr("tokenmill.encode.ledger.MIN_RECORDS", 2)
     stop_after(3, source, tmp_path)
     records = work_of(tmp_path) / "records"
     assert sorted(path.name for path in records.iterdir()) == ["00000002.json", "ledger.bin"]
@@ -300,7 +299,7 @@ def test_records_when_they_are_of_another_plan_then_they_do_not_count(source, al
 def test_finish_when_the_checkpoint_is_damaged_then_it_says_so_before_what_is_missing(
     source, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(checkpoint, "MIN_RECORDS", 2)
+    monkeypatch.setattr("tokenmill.encode.ledger.MIN_RECORDS", 2)
     stop_after(3, source, tmp_path)
     saved = work_of(tmp_path) / "records" / "ledger.bin"
     saved.write_bytes(saved.read_bytes()[:-1])
@@ -632,7 +631,7 @@ def test_run_when_it_left_a_checkpoint_in_s3_then_it_resumes_with_few_requests(
     s3, bucket, source, alone, monkeypatch
 ):
     """By the checkpoint, and by the record since; then `finish` goes on from there."""
-    monkeypatch.setattr(checkpoint, "MIN_RECORDS", 2)
+    monkeypatch.setattr("tokenmill.encode.ledger.MIN_RECORDS", 2)
     out = f"s3://{bucket}/out"
     stop_after(3, source, out)
     left = [key.split("/")[-1] for key in s3.keys(bucket) if "/records/" in key]

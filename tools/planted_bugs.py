@@ -223,7 +223,7 @@ BUGS = [
     ),
     Bug(
         "replace the checkpoint by one with fewer records",
-        "encode/checkpoint.py",
+        "encode/ledger.py",
         " or not records.covers_checkpoint:\n",
         ":\n",
         CHECKPOINTS,
@@ -414,21 +414,21 @@ BUGS = [
     ),
     Bug(
         "take a checkpoint of another plan",
-        "encode/checkpoint.py",
+        "encode/ledger.py",
         "rest or not data.startswith(head) or hashlib",
         "rest or hashlib",
         CHECKPOINTS,
     ),
     Bug(
         "trust a checkpoint without its checksum",
-        "encode/checkpoint.py",
+        "encode/ledger.py",
         " or hashlib.sha256(body).digest() != digest:",
         ":",
         CHECKPOINTS,
     ),
     Bug(
         "remove record files before their checkpoint is there",
-        "encode/checkpoint.py",
+        "encode/ledger.py",
         "        file.commit()\n    saved = records.mark_saved()\n",
         "        pass\n    saved = records.mark_saved()\n",
         f"{CRASHES} -k checkpoint",
@@ -599,7 +599,7 @@ BUGS = [
     ),
     Bug(
         "let a pattern of the user's leave out text",
-        "encodings/patterns.py",
+        "encodings/own_pattern.py",
         "if self.decode_bytes(ids) != text.encode():",
         "if False:",
         "tests/encodings/test_rank_files.py",
@@ -936,7 +936,7 @@ BUGS = [
     ),
     Bug(
         "let a loader's permutation leave its domain by one",
-        "loader/permutation.py",
+        "loader/order.py",
         "outside = np.flatnonzero(found >= self.size)",
         "outside = np.flatnonzero(found > self.size)",
         "tests/loader/test_permutation.py -k edges",
@@ -978,7 +978,7 @@ BUGS = [
     ),
     Bug(
         "count padding in the loss",
-        "loader/masks.py",
+        "loader/batch_maker.py",
         "    return (~starts[:, 1:] | is_end) & is_real",
         "    return ~starts[:, 1:] | is_end",
         "tests/loader/packing/test_packing.py -k packed_run",

@@ -18,8 +18,7 @@ import tokenmill
 from tokenmill import errors
 from tokenmill.cli import main
 from tokenmill.config.options import COUNTS
-from tokenmill.dataset.manifest import Manifest
-from tokenmill.dataset.manifest_json import manifest_sha256_of
+from tokenmill.dataset.manifest import Manifest, manifest_sha256_of
 from tokenmill.errors import ConfigError
 
 

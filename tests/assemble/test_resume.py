@@ -12,10 +12,8 @@ import pytest
 from tokenmill.arrays import binary_array
 from tokenmill.assemble.parts_in_use import UsedParts
 from tokenmill.assemble.resume import earlier_records
-from tokenmill.encode import checkpoint
-from tokenmill.encode.checkpoint import save_if_grown
 from tokenmill.encode.job import Job
-from tokenmill.encode.ledger import Ledger
+from tokenmill.encode.ledger import Ledger, save_if_grown
 from tokenmill.encode.part import EncodedBatch, PartWriter
 from tokenmill.encode.record import Counts, PartRecord, part_path, record_path
 
@@ -38,7 +36,7 @@ def encoded(work: str, index: int, ids: list[int]) -> PartRecord:
 @pytest.fixture
 def work(tmp_path, monkeypatch) -> str:
     """Eight slices are encoded; the first six records are in the checkpoint."""
-    monkeypatch.setattr(checkpoint, "MIN_RECORDS", 6)
+    monkeypatch.setattr("tokenmill.encode.ledger.MIN_RECORDS", 6)
     work, ledger = str(tmp_path), Ledger()
     for name in ("parts", "records"):
         os.makedirs(os.path.join(work, name))
@@ -97,7 +95,7 @@ def test_checkpoint_when_of_another_plan_then_nothing_is_found(work):
 def test_checkpoint_when_saved_again_then_newer_files_go_and_their_records_stay(work, monkeypatch):
     newer = encoded(work, 2, [7])
     records = earlier_records(job_in(work), ALL)
-    monkeypatch.setattr(checkpoint, "MIN_RECORDS", 1)
+    monkeypatch.setattr("tokenmill.encode.ledger.MIN_RECORDS", 1)
     save_if_grown(work, records)
     assert not [name for name in os.listdir(f"{work}/records") if name.endswith(".json")]
     assert earlier_records(job_in(work), ALL)[2] == newer

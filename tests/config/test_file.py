@@ -20,8 +20,8 @@ from tokenmill.cli.run_options import config_from, typed_config
 from tokenmill.config import Config
 from tokenmill.config.file import MAX_BYTES, ConfigFile
 from tokenmill.config.named_source import KEYS
+from tokenmill.dataset.recipe import toml_text
 from tokenmill.errors import ConfigError
-from tokenmill.wording.toml_text import toml_text
 
 TEXT = """\
 # Two sources

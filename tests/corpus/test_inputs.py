@@ -279,7 +279,7 @@ def test_file_when_named_twice_then_it_is_read_once_and_said(spelling, tmp_path,
 def test_text_when_it_has_markers_or_is_large_then_a_note_says_how_to_divide_it(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("tokenmill.corpus.undivided.LARGE_BYTES", 100)
+    monkeypatch.setattr("tokenmill.corpus.inputs.LARGE_BYTES", 100)
     written(tmp_path, "0.txt", "about.txt")
     (tmp_path / "about.txt").write_text("GPT-2 has the token <|endoftext|>, once")
     assert found(tmp_path).notes == ()

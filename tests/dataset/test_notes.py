@@ -20,7 +20,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
 import tokenmill
 import warm
-from tokenmill.dataset.trainers import embedding_rows, trainer_notes
+from tokenmill.dataset.notes import embedding_rows, trainer_notes
 
 TRAIN = """
 import json, os

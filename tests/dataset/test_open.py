@@ -23,7 +23,7 @@ from corpora import made_texts
 from oracle import ids
 from tokenmill.dataset import document_bounds, index_cache, open_shards
 from tokenmill.dataset.index_cache import IndexCache
-from tokenmill.dataset.manifest_json import manifest_sha256_of
+from tokenmill.dataset.manifest import manifest_sha256_of
 from tokenmill.dataset.stream import Stream, StreamShard
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
 from tokenmill.formats import NAMES

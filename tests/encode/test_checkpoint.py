@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.encode import checkpoint
-from tokenmill.encode.checkpoint import save_if_grown, saved_ledger
-from tokenmill.encode.ledger import Ledger
+from tokenmill.encode.ledger import Ledger, save_if_grown, saved_ledger
 from tokenmill.encode.record import (
     Counts,
     PartChunk,
@@ -25,7 +23,7 @@ PLAN = "f" * 64
 
 @pytest.fixture(autouse=True)
 def early(monkeypatch):
-    monkeypatch.setattr(checkpoint, "MIN_RECORDS", 3)
+    monkeypatch.setattr("tokenmill.encode.ledger.MIN_RECORDS", 3)
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ import tokenmill
 from hub_client import connect, disconnect, share_blobs
 from hub_server import TOKEN, HubServer, cut, status
 from tokenmill.dataset.manifest import Manifest
-from tokenmill.dataset.recipe import prepare_command
-from tokenmill.dataset.remaking import config_text
+from tokenmill.dataset.recipe import config_text, prepare_command
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, NetworkError
 from xet_store import XetStore
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import tiktoken
-from tokenmill.encodings.rank_merges import tokenizer_json_of_ranks
 
 import tokenmill.encodings
 from tokenmill.encodings import Encoding, get_encoding, rank_engine
@@ -19,6 +18,7 @@ from tokenmill.encodings.families import FAMILIES
 from tokenmill.encodings.loading import engine_of
 from tokenmill.encodings.own_pattern import encoding_of_ranks
 from tokenmill.encodings.patterns import PATTERNS
+from tokenmill.encodings.rank_engine import tokenizer_json_of_ranks
 from tokenmill.errors import ConfigError, IntegrityError
 
 R50K = Path(tokenmill.encodings.__file__).parent / "vocab" / "r50k_base.tiktoken"

@@ -26,7 +26,6 @@ from tokenmill.dataset import convert_source
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.manifest import MANIFEST_NAME
-from tokenmill.encode import checkpoint
 from tokenmill.run import SilentWatch
 from tokenmill.run.finish import finish
 from tokenmill.run.partition import encode_partition
@@ -253,7 +252,7 @@ def small_pieces(monkeypatch) -> None:
     """Pieces of a few kilobytes and checkpoints of three records, so that a small run has several
     of both."""
     monkeypatch.setattr(hashing, "PIECE_BYTES", 3000)
-    monkeypatch.setattr(checkpoint, "MIN_RECORDS", 3)
+    monkeypatch.setattr("tokenmill.encode.ledger.MIN_RECORDS", 3)
     monkeypatch.setattr(convert_source, "READ_TOKENS", 1000)
     monkeypatch.setattr(sidecars, "DOCUMENTS_PER_SIDECAR", 10)
 

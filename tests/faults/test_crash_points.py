@@ -14,7 +14,7 @@ from scenarios import SCENARIOS, corpus, differences, looks_complete, small_piec
 
 from tokenmill.corpus.plan import Plan
 from tokenmill.dataset.places import plan_path
-from tokenmill.encode.checkpoint import saved_ledger
+from tokenmill.encode.ledger import saved_ledger
 from tokenmill.encode.record import recorded_indices
 
 NUM_CHAINS = 30  # for each scenario

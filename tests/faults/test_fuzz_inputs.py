@@ -48,7 +48,7 @@ from mutations import sound_parquet_file
 
 import warm
 from tokenmill.corpus.readers import kind_of
-from tokenmill.corpus.readers.pages import repeatable_bytes
+from tokenmill.corpus.readers.parquet_pages import repeatable_bytes
 from tokenmill.errors import TokenmillError
 from tokenmill.run import SilentWatch
 from tokenmill.runners.processes import ProcessesRunner

@@ -17,8 +17,8 @@ from scenarios import small_pieces
 import option_scenarios
 import tokenmill
 from option_scenarios import SCENARIOS, TOGETHER
+from tokenmill.dataset.recipe import toml_text
 from tokenmill.storage import hashing
-from tokenmill.wording.toml_text import toml_text
 
 QUICK = {"tokenmill.storage.retry.LONGEST_PAUSE_SECONDS": 0.05}
 NUM_CHAINS = 2

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import loader_oracle as oracle
-from tokenmill.loader.order import RowOrder
-from tokenmill.loader.permutation import Permutation
+from tokenmill.loader.order import Permutation, RowOrder
 
 SIZES = [1, 2, 3, 5, 7, 17, 1000, 1_000_003]
 EDGES = [(1 << bits) + off for bits in range(1, 21) for off in (-1, 0, 1) if (1 << bits) + off > 0]

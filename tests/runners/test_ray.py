@@ -33,7 +33,7 @@ from s3_server import NO_FAULTS, Faults, S3Server, dataset_in
 from spoilt import sitecustomize
 from tokenmill.config import Config
 from tokenmill.errors import ConfigError
-from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
+from tokenmill.runners.ray.in_flight import crash_of, memory_kill_of, node_named_in
 from tokenmill.runners.start import workers_of
 from tokenmill.storage import retry
 

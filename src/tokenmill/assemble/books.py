@@ -32,8 +32,7 @@ from tokenmill.assemble.task import (
     shards_folder,
 )
 from tokenmill.assemble.writing import created
-from tokenmill.encode.checkpoint import save_if_grown
-from tokenmill.encode.ledger import Ledger
+from tokenmill.encode.ledger import Ledger, save_if_grown
 from tokenmill.encode.record import PARTS_NAME, RECORDS_NAME, SPLITS, PartRecord
 from tokenmill.formats import Layout, Shard, SideFile, get_format
 from tokenmill.storage.store import store_of

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tokenmill.assemble.parts_in_use import UsedParts
-from tokenmill.encode.checkpoint import saved_ledger
 from tokenmill.encode.job import Job
-from tokenmill.encode.ledger import Ledger
+from tokenmill.encode.ledger import Ledger, saved_ledger
 from tokenmill.encode.part import PART_CHECKSUM
 from tokenmill.encode.record import (
     PartRecord,

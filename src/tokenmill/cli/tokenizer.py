@@ -8,10 +8,10 @@ import json
 import re
 import shlex
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli import commands, run_options
-from tokenmill.cli.comparison_table import ComparisonTable
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.screen import printable, shown_bytes, shown_count
 from tokenmill.cli.usage import CommandParser, commands_of
@@ -21,7 +21,9 @@ from tokenmill.wording.quantities import count_of
 
 if TYPE_CHECKING:
     from tokenmill.config import Config
+    from tokenmill.vocabulary.comparison import Compared
     from tokenmill.vocabulary.training import Trained
+
 
 REPORTED = ("gpt2", "cl100k_base", "o200k_base")  # what a new tokenizer is compared with
 REPORT_BYTES = 1 << 20  # of each named source or file
@@ -272,3 +274,50 @@ def run_compare(arguments: argparse.Namespace) -> int:
     for text in table.lines():
         print(printable(text))
     return 0
+
+
+@dataclass(frozen=True)
+class ComparisonTable:
+    """Bytes per token: a line for each source, a column for each tokenizer, the best marked."""
+
+    found: list[Compared]
+    sizes: dict[str, int]  # of the vocabularies, by the tokenizers' names
+
+    def lines(self) -> list[str]:
+        width = max(len("bytes per token"), *(len(one.name) for one in self.found))
+        columns = [max(8, len(name)) for name in self.sizes]
+        header = "  ".join(f"{name:>{w}}" for name, w in zip(self.sizes, columns, strict=True))
+        lines = [f"{'bytes per token':<{width}}  {header}"]
+        for one in self.found:
+            rates = [one.bytes_per_token(name) for name in self.sizes] if one.num_documents else []
+            cells = (
+                f"{rate:.3f}{'*' if rate == max(rates) else ' '}".rjust(w)
+                for rate, w in zip(rates, columns, strict=False)
+            )
+            lines.append(f"{one.name:<{width}}  {'  '.join(cells)}")
+        everything = self.found[-1]
+        unused = (
+            f"{everything.usage[name].num_unused / size:.1%} ".rjust(w)
+            for (name, size), w in zip(self.sizes.items(), columns, strict=True)
+        )
+        lines.append(f"{'never used':<{width}}  {'  '.join(unused)}")
+        lines.append(f"{shown_bytes(everything.text_bytes)} of text; * the most bytes per token")
+        return lines
+
+    def to_plain(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": one.name,
+                "text_bytes": one.text_bytes,
+                "documents": one.num_documents,
+                "tokenizers": {
+                    name: {
+                        "tokens": usage.num_tokens,
+                        "bytes_per_token": one.bytes_per_token(name),
+                        "never_used": usage.num_unused,
+                    }
+                    for name, usage in one.usage.items()
+                },
+            }
+            for one in self.found
+        ]

@@ -1,7 +1,7 @@
 """Where text comes from: sources become inputs, inputs spans, spans slices, and slices the plan.
 
 source_files.py, inputs.py      the files that a source names; all inputs in order
-skipped.py, undivided.py        notes: files that are not read; text files that are one document
+skipped.py                      notes on files that are not read
 standard_input.py               `-` as a source
 spans.py, slices.py, plan.py    inputs, spans and slices as plain data; compact; frozen in a plan
 input_spans.py, planning.py     cut an input into spans, and spans into slices

@@ -24,12 +24,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.assemble.books import Books
-from tokenmill.assemble.writing import carry_out
+from tokenmill.assemble.sidecars import Sidecar
+from tokenmill.assemble.writing import carry_out, created
 from tokenmill.corpus.plan import identity_differences
-from tokenmill.dataset.convert_sidecars import carried_sidecars
 from tokenmill.dataset.convert_source import DatasetTokens
 from tokenmill.dataset.dataset import Dataset
-from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.kept_rows import sidecars_of
+from tokenmill.dataset.manifest import Manifest, OutputFile
 from tokenmill.dataset.new_manifest import converted_manifest, foreign_manifest
 from tokenmill.dataset.output_names import OutputNames
 from tokenmill.dataset.places import dataset_folder
@@ -341,3 +342,27 @@ def _identity(origin: Manifest, layout: Layout) -> dict[str, Any]:
 
 def _sha256_of(manifest: Manifest) -> str:
     return hashlib.sha256(manifest.to_json()).hexdigest()
+
+
+_COPY_BYTES = 1 << 20
+
+
+def carried_sidecars(source: Dataset, folder: str) -> tuple[Sidecar, ...]:
+    """Copy the sidecars of `source` into a folder. Raises IntegrityError if one has changed."""
+    if source.manifest is None:
+        return ()
+    listed = [file for split in SPLITS for file in sidecars_of(source.manifest, split)]
+    return tuple(_copied(source, file, folder) for file in listed)
+
+
+def _copied(source: Dataset, listed: OutputFile, folder: str) -> Sidecar:
+    files.make_folder(os.path.dirname(os.path.join(folder, listed.name)))
+    with source.files.in_order(listed.name) as data, created(folder, listed.name) as file:
+        while piece := data.read(_COPY_BYTES):
+            file.write(piece)
+    if file.digest != listed.sha256:
+        raise IntegrityError(
+            f"{source.files.path_of(listed.name)} has changed since it was written",
+            hint=f"what else is wrong? tokenmill verify {source.name}",
+        )
+    return Sidecar(listed.name, listed.num_documents or 0, file.num_bytes, file.digest)

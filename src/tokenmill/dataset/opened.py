@@ -10,8 +10,7 @@ from typing import Any
 
 from tokenmill.dataset.index_cache import IndexCache
 from tokenmill.dataset.inspect.folder import LookedInto, look_into
-from tokenmill.dataset.manifest import Manifest
-from tokenmill.dataset.manifest_json import manifest_sha256_of
+from tokenmill.dataset.manifest import Manifest, manifest_sha256_of
 from tokenmill.dataset.split import Split
 from tokenmill.encodings import Encoding, EncodingId
 from tokenmill.errors import ConfigError, ConflictError, unknown_name

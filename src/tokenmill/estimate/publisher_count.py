@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokenmill.corpus.opening import with_structure_ahead
-from tokenmill.corpus.readers.column_chunks import chunk_range
 from tokenmill.corpus.readers.native import native_file
+from tokenmill.corpus.readers.parquet_pages import chunk_range
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.errors import InputError, NetworkError
 

@@ -23,7 +23,7 @@ from fractions import Fraction
 import numpy as np
 
 from tokenmill.errors import ConfigError, unknown_name
-from tokenmill.loader.permutation import Numbers, hashed, key_words
+from tokenmill.loader.order import Numbers, hashed, key_words
 
 WINDOW = 4
 _ORDERS = np.array(list(itertools.permutations(range(WINDOW))), np.int64)

@@ -14,9 +14,9 @@ import numpy as np
 
 from tokenmill.dataset.split import Split
 from tokenmill.loader.block_cache import BlockCache
+from tokenmill.loader.order import Numbers
 from tokenmill.loader.packing.row_plan import Row, RowPlan
 from tokenmill.loader.packing.row_reader import RowReader
-from tokenmill.loader.permutation import Numbers
 from tokenmill.loader.rows import Buffer, Flags
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tokenmill.dataset.split import Split
 from tokenmill.loader.block_cache import BlockCache
-from tokenmill.loader.permutation import Numbers
+from tokenmill.loader.order import Numbers
 
 Buffer = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]

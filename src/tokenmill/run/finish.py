@@ -14,9 +14,8 @@ from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.workspace import Workspace
-from tokenmill.encode.checkpoint import saved_ledger
 from tokenmill.encode.job import Job
-from tokenmill.encode.ledger import Ledger
+from tokenmill.encode.ledger import Ledger, saved_ledger
 from tokenmill.encode.record import committed_record
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError

@@ -28,9 +28,8 @@ from tokenmill.corpus.spans import Slice
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.pinned_revisions import begun_in
 from tokenmill.dataset.workspace import Workspace
-from tokenmill.encode.checkpoint import saved_ledger
 from tokenmill.encode.job import Job
-from tokenmill.encode.ledger import Ledger
+from tokenmill.encode.ledger import Ledger, saved_ledger
 from tokenmill.encode.record import (
     PARTS_NAME,
     RECORDS_NAME,

@@ -10,7 +10,7 @@ import pytest
 
 from tests.corpus.readers.test_contract import PACKERS, jsonl_bytes, rows_read, source_of
 from tokenmill.corpus.readers import ReadOptions, reader_for
-from tokenmill.corpus.readers.gunzip import GzipStream
+from tokenmill.corpus.readers.decompression import GzipStream
 from tokenmill.errors import InputError
 from tokenmill.testing.reader_contract import TINY
 

@@ -11,19 +11,17 @@ A reader does not decide what happens to a bad row: it yields null in its place 
     choice.py           which rows of a table go in (--where, --sample); sample.py for any file
     kept_columns.py     columns that are kept beside the tokens (--keep); json_kept.py for JSON
   parquet
-    row_groups.py       which rows go in, and which row groups are left out
-    group_reads.py      reads columns of row groups in bounded memory
-    column_chunks.py    where a column is in a row group, and how much decoding it may take
-    pages.py            how many rows of a column can safely be decoded at once
+    row_groups.py       which rows and row groups go in; their columns in bounded memory
+    parquet_pages.py    how many rows of a column can safely be decoded at once
   arrow
     ipc.py              the messages of an Arrow IPC file or stream
   jsonl, csv, text
     bytestream.py       bytes of a span, decompressed; signature.py checks the first bytes
-    decompression.py    compressed streams: gunzip.py, members.py
+    decompression.py    compressed streams; members.py
     byte_cuts.py        where a file of bytes can be cut
     jsonrows.py         a block of JSON lines -> rows; json_array.py one array
-    json_choice.py      which lines go in (--where); json_fields.py whether the text is there
-    records.py          where the records of a CSV file end; field_choice.py which of them go in
+    json_choice.py      which lines go in (--where)
+    records.py          where the records of a CSV file end
   native.py             inputs opened for pyarrow: files, and objects in ranges
 
 Measured (AMD EPYC, pyarrow 26, FineWeb English, page cache warm, a machine busy with other work):

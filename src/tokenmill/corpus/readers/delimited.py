@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ from tokenmill.arrays import binary_array_of, null_scalar, scalar
 from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions, TextBatch
 from tokenmill.corpus.readers.bytestream import chunks_of, head_of, is_counted_from_start
 from tokenmill.corpus.readers.choice import Chosen
-from tokenmill.corpus.readers.field_choice import chosen_records, require_columns
+from tokenmill.corpus.readers.json_choice import choice_of
 from tokenmill.corpus.readers.kept_columns import KeptColumns, kept_columns, raw_of, table_schema
 from tokenmill.corpus.readers.records import Record, RecordBlocks, records
 from tokenmill.corpus.readers.row_text import RowText
@@ -35,6 +36,7 @@ from tokenmill.corpus.readers.sample import Sampler, sampler_of
 from tokenmill.corpus.readers.signature import UTF8_BOM
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError
+from tokenmill.where.columns import misspelled
 from tokenmill.where.parser import parsed
 
 _HEADER_BYTES = 1 << 20
@@ -357,3 +359,51 @@ def _without(chunks: Iterator[bytes], num_bytes: int) -> Iterator[bytes]:
 
 def _shown(name: str) -> str:
     return name.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def chosen_records(batch: pa.RecordBatch, bad: dict[int, str], options: ReadOptions) -> Chosen:
+    """The records that satisfy --where, if it is given; the outcome of `bad` ones is unknown."""
+    if options.where is None:
+        return Chosen(np.ones(len(batch), np.bool_), bad)
+    choice = choice_of(parsed(options.where), options.replace_bad_text)
+    names = [".".join(one) for one in parsed(options.where).columns]
+    columns = [
+        [_value(field, types, options.replace_bad_text) for field in column.to_pylist()]
+        for column, types in ((batch.column(n), choice.types_of(n)) for n in names)
+    ]
+    rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+    return choice.among_objects(rows, bad)
+
+
+def _value(field: bytes | None, types: tuple[type, ...] | None, replace: bool) -> Any:
+    """A field as the type it is tested as; as text or bytes if that fails."""
+    if not field:
+        return None
+    try:
+        text = field.decode()
+    except UnicodeDecodeError:
+        if not replace or types is None or str in types:
+            return field
+        text = field.decode(errors="replace")
+    if types is not None and int in types:
+        return _number(text)
+    if types is not None and bool in types:
+        return {"true": True, "false": False}.get(text.strip().lower(), text)
+    return text
+
+
+def _number(text: str) -> int | float | str:
+    try:
+        return int(text) if text.lstrip("+-").isdigit() and len(text) < 400 else float(text)
+    except ValueError:
+        return text
+
+
+def require_columns(where: str, names: Sequence[str], path: str) -> None:
+    """Raise ConfigError for a column that the header does not name, or tested as two types."""
+    expression = parsed(where)
+    for test in expression.tests:
+        if str(test.column) not in names:
+            what = f"{path}: no column {test.column.shown!r}"
+            raise misspelled(expression, test.column, names, what)
+    choice_of(expression, replace=False)  # refuses a column that is tested as two types

@@ -33,8 +33,6 @@ import pyarrow.parquet as pq
 from tokenmill.corpus.opening import ranged_file
 from tokenmill.corpus.readers import ReadOptions, TextBatch
 from tokenmill.corpus.readers.choice import Chosen, joined
-from tokenmill.corpus.readers.column_chunks import READ_FAILURES, chunk_of, chunk_range
-from tokenmill.corpus.readers.group_reads import Columns, GroupReads
 from tokenmill.corpus.readers.kept_columns import (
     Kept,
     KeptColumns,
@@ -42,7 +40,8 @@ from tokenmill.corpus.readers.kept_columns import (
     raw_of,
     table_schema,
 )
-from tokenmill.corpus.readers.row_groups import GroupChoice, leaves_of
+from tokenmill.corpus.readers.parquet_pages import READ_FAILURES, chunk_of, chunk_range
+from tokenmill.corpus.readers.row_groups import Columns, GroupChoice, GroupReads, leaves_of
 from tokenmill.corpus.readers.row_text import RowText
 from tokenmill.corpus.readers.rows import (
     Raw,

@@ -16,8 +16,7 @@ from tokenmill.corpus.spans import HUB_SCHEME
 from tokenmill.dataset.manifest import Manifest, ManifestInput
 from tokenmill.dataset.notes import split_words
 from tokenmill.dataset.push.loading import folder_of, loading_snippet
-from tokenmill.dataset.recipe import prepare_command
-from tokenmill.dataset.remaking import config_text
+from tokenmill.dataset.recipe import config_text, prepare_command
 from tokenmill.formats import get_format
 from tokenmill.wording.plural import counted
 

@@ -27,8 +27,13 @@ from collections.abc import Callable, Sequence
 from tokenmill.dataset.dataset import Dataset, dataset_of, require_agreement, require_token_dtype
 from tokenmill.dataset.files import files_at
 from tokenmill.dataset.made_with import NamedTokenizer, made_with_of, require_same
-from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, manifest_data
-from tokenmill.dataset.manifest_json import laid_out, manifest_sha256_of
+from tokenmill.dataset.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    laid_out,
+    manifest_data,
+    manifest_sha256_of,
+)
 from tokenmill.dataset.verify.checks import Failure, Findings, Report
 from tokenmill.dataset.verify.contents import Totals, check_contents, check_files, located
 from tokenmill.dataset.verify.file_scan import OnProgress

@@ -18,6 +18,7 @@ from tokenmill.dataset.opened import OpenedDataset
 from tokenmill.dataset.places import dataset_folder
 from tokenmill.dataset.split import Split
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, unknown_name
+from tokenmill.loader.order import Permutation
 from tokenmill.loader.packing.best_fit import Numbers
 from tokenmill.loader.packing.pack_report import PackReport, report_of
 from tokenmill.loader.packing.pieces import LONG_POLICIES, RowPieces, packed
@@ -31,7 +32,6 @@ from tokenmill.loader.packing.row_plan import (
     plan_path,
     sole_writer,
 )
-from tokenmill.loader.permutation import Permutation
 from tokenmill.storage import files
 
 UNIT_DOCUMENTS = 1 << 16

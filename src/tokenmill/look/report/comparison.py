@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tokenmill.look.report import words
-from tokenmill.look.report.axes import figure, keys
 from tokenmill.look.report.blocks import (
     Row,
     navigation,
@@ -16,7 +15,7 @@ from tokenmill.look.report.blocks import (
     table,
     tokens_inline,
 )
-from tokenmill.look.report.charts import length_chart, ratio_chart
+from tokenmill.look.report.charts import figure, keys, length_chart, ratio_chart
 from tokenmill.look.report.figures import (
     Figures,
     LengthFigures,

@@ -7,8 +7,7 @@ import json
 import re
 
 from tokenmill.dataset.inspect import LookedInto
-from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest, ManifestInput
-from tokenmill.dataset.manifest_json import manifest_sha256_of
+from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest, ManifestInput, manifest_sha256_of
 from tokenmill.dataset.recipe import prepare_command
 from tokenmill.look.report.figures import ProofFigures, ProofFile, QuarantineFigures, SourceFigures
 

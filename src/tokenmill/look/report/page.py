@@ -1,6 +1,6 @@
 """The report of one dataset as a page: figures in, HTML out; nothing is read here.
 
-The panels are in *_panel.py and *_panels.py; this puts them together, with headline and documents.
+The panels are in panels.py; this puts them together, with headline and documents.
 """
 
 from __future__ import annotations
@@ -19,10 +19,16 @@ from tokenmill.look.report.blocks import (
     shown_document,
 )
 from tokenmill.look.report.figures import Figures
-from tokenmill.look.report.origin_panels import duplicates_panel, quarantine_panel, sources_panel
-from tokenmill.look.report.proof_panel import proof_panel
-from tokenmill.look.report.split_panels import lengths_panel, ratios_panel, splits_panel
-from tokenmill.look.report.token_panel import tokens_panel
+from tokenmill.look.report.panels import (
+    duplicates_panel,
+    lengths_panel,
+    proof_panel,
+    quarantine_panel,
+    ratios_panel,
+    sources_panel,
+    splits_panel,
+    tokens_panel,
+)
 from tokenmill.look.web import Element, Node, element
 from tokenmill.wording.plural import counted
 from tokenmill.wording.quantities import shown_bytes, shown_count

@@ -32,8 +32,7 @@ from tokenmill.look.report.figures import (
     SplitFigures,
     StretchFigures,
 )
-from tokenmill.look.report.lengths import length_figures
-from tokenmill.look.report.measured import MeasuredDocuments, measured
+from tokenmill.look.report.measured import MeasuredDocuments, length_figures, measured
 from tokenmill.look.report.origins import proof_of, quarantine_of, sources_of
 from tokenmill.look.report.places import Commands
 from tokenmill.look.report.shown_documents import rated_documents, shown_documents

@@ -4,10 +4,9 @@ runner.py     the Runner: connects when first needed, checks the nodes, delegate
 cluster.py    the connection, the nodes and how many workers each can hold
 facts.py      what every node must share with the driver: versions, vocabulary, storage
 input_cutting.py    cutting of inputs into spans on the nodes, for the plan
-in_flight.py  slices and shard tasks in the cluster, from the first attempt to the record
+in_flight.py  slices and shard tasks in the cluster, from the first attempt to record or loss
 ray_task.py   one of these tasks: where it is, how to end it
 heartbeats.py workers report progress, and the driver reads it
-losses.py     explains why Ray has lost a worker
 remote.py     what runs on the nodes
 
 Work is done when it has a record on storage: Ray's object store holds no token, its retries are

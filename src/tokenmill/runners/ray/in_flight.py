@@ -7,10 +7,14 @@ iterable one item at a time, in the caller's thread.
 
 attempts.py and shard_writing.py decide what to try next when a slice or a shard task lost its
 worker, as in the processes runner. A lost node does not count as an attempt, up to MAX_LOST_NODES.
+Ray says that a worker died, but rarely why: the cause comes from its node, by the end of the
+worker's stderr, where native crashes leave their signal, and the kernel's count of OOM kills.
 """
 
 from __future__ import annotations
 
+import re
+import signal
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
@@ -22,11 +26,17 @@ from tokenmill.encode.record import PartRecord
 from tokenmill.errors import TokenmillError
 from tokenmill.runners import Watch
 from tokenmill.runners.attempts import Attempts
-from tokenmill.runners.exit_diagnosis import Death, Exit, memory_error_of, stall_of
+from tokenmill.runners.exit_diagnosis import (
+    Death,
+    Exit,
+    death_of,
+    memory_error_of,
+    stall_of,
+    stderr_excerpt,
+)
 from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
 from tokenmill.runners.ray.facts import mismatch, require_nonce
 from tokenmill.runners.ray.heartbeats import Heartbeat, Heartbeats
-from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
 from tokenmill.runners.ray.ray_task import RayTask, end, run_on_node, since
 from tokenmill.runners.ray.remote import end_process, log_tail, work_on_node
 from tokenmill.runners.shard_writing import ShardWriting
@@ -34,6 +44,7 @@ from tokenmill.runners.worker import error_in
 
 if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardRecord, ShardTask
+
 
 TICK_SECONDS = 0.25
 STEP_SECONDS = 0.5  # between two steps of a worker; more if there are many workers
@@ -299,3 +310,38 @@ class InFlight:
             if task.heard_at is None:
                 ray.cancel(task.ref, force=True)
                 self._forget(key)
+
+
+_RECEIVED = re.compile(r"\*\*\* (SIG[A-Z]+) received at")
+_NODE = re.compile(r"\bnode(?: \(IP: [^ ,)]+,)? ID: ([0-9a-f]{40,})", re.IGNORECASE)
+_USAGE = re.compile(r" was ([0-9.]+ ?[KMGT]?i?B)(?: used)? / ([0-9.]+ ?[KMGT]?i?B)")
+
+
+def node_named_in(message: str) -> str:
+    """The id of the node that Ray's message names; "" if it names none."""
+    found = _NODE.search(message)
+    return found[1] if found else ""
+
+
+def crash_of(pid: int, said: str, oom_kills: int) -> Death:
+    """The death of a worker that crashed or was killed; `said` is the end of its stderr."""
+    received = _RECEIVED.findall(said)
+    if received:
+        return death_of(Exit(pid, -signal.Signals[received[-1]], None, _without_marks(said)), 0)
+    if oom_kills > 0:
+        return death_of(Exit(pid, -signal.SIGKILL, None, ""), oom_kills)
+    likely = "killed by a person, a job scheduler or the kernel, or it exited on its own"
+    return Death(pid, "unknown end", likely, stderr_excerpt(_without_marks(said)))
+
+
+def memory_kill_of(pid: int, message: str) -> Death:
+    """The death of a worker that Ray's memory monitor killed."""
+    usage = _USAGE.search(message)
+    held = f": {usage[1]} of {usage[2]} were in use" if usage else ""
+    likely = f"Ray killed it because its node ran short of memory{held}; --worker-memory 4G helps"
+    return Death(pid, "OutOfMemoryError", likely, is_memory=True, is_oom_kill=True)
+
+
+def _without_marks(said: str) -> str:
+    """The text without the marker lines that Ray writes to a worker's stderr."""
+    return "\n".join(line for line in said.splitlines() if not line.startswith(":"))
