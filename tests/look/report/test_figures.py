@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenmill.look.report.token_kinds import kind_of_text
 
 import oracle
 import tokenmill
@@ -24,10 +25,9 @@ from tokenmill.formats import NAMES, get_format
 from tokenmill.look.report import survey, tally
 from tokenmill.look.report.document_keys import PROBES
 from tokenmill.look.report.figures import Figures, SplitFigures
-from tokenmill.look.report.lengths import bin_edges
+from tokenmill.look.report.measured import bin_edges
 from tokenmill.look.report.page import report_page
 from tokenmill.look.report.survey import SurveyOptions
-from tokenmill.look.report.token_kinds import kind_of_text
 
 GPT2 = oracle.reference()
 EOT = 50256
