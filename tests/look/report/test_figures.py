@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tokenmill.look.report.token_kinds import kind_of_text
 
 import oracle
 import tokenmill
@@ -28,6 +27,7 @@ from tokenmill.look.report.figures import Figures, SplitFigures
 from tokenmill.look.report.measured import bin_edges
 from tokenmill.look.report.page import report_page
 from tokenmill.look.report.survey import SurveyOptions
+from tokenmill.look.report.token_use import kind_of_text
 
 GPT2 = oracle.reference()
 EOT = 50256
