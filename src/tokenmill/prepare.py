@@ -27,11 +27,10 @@ from tokenmill.corpus.standard_input import kept_standard_input
 from tokenmill.corpus.unchanged import require_unmodified
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.pinned_revisions import begun_in, is_surely_made_from
-from tokenmill.dataset.workspace import Workspace
+from tokenmill.dataset.workspace import Workspace, space_warning
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encodings.lookup import encoding_of
 from tokenmill.errors import NetworkError
-from tokenmill.estimate.disk_check import space_warning
 from tokenmill.run.completion import completed
 from tokenmill.run.context import (
     RunContext,

@@ -134,7 +134,7 @@ def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, corpus):
     assert found["inputs"] == 1 and found["slices"] == 1 and found["free_bytes"] > 0
     warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", "-q")
     written = sum(file.stat().st_size for file in (tmp_path / "out").glob("*.bin"))
-    assert found["expected_bytes"] == written <= found["max_bytes"]
+    assert found["expected_bytes"] == written <= found["needed_bytes"]
 
 
 def test_dry_run_says_each_note_once(tmp_path):

@@ -35,8 +35,7 @@ from tokenmill.errors import (
     IntegrityError,
     NetworkError,
 )
-from tokenmill.estimate import estimate
-from tokenmill.estimate.sample import Sample
+from tokenmill.estimate import Sample, estimate
 from tokenmill.run import SilentWatch
 from tokenmill.storage import retry
 from tokenmill.storage.range_reader import MIN_READ_BYTES
@@ -606,7 +605,7 @@ def test_worker_when_the_store_is_slow_then_its_parent_hears_of_it_now_and_then(
 # The other commands
 
 
-SMALL_SAMPLE = Sample(num_cells=8, cell_bytes=8 << 10)
+SMALL_SAMPLE = Sample(num_draws=8, draw_bytes=8 << 10, counted_bytes=0)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "feather", "jsonl", "jsonl.gz", "txt"])
@@ -614,19 +613,11 @@ SMALL_SAMPLE = Sample(num_cells=8, cell_bytes=8 << 10)
 def test_estimate_when_source_is_an_object_then_as_of_a_file(kind, sample, tmp_path, upload):
     path = write_corpus(kind, tmp_path / "corpus", made_texts(1500))
     config = Config(sources=(path,), separator=SEPARATOR if kind == "txt" else None)
-    local = estimate(config, sample)
-    remote = estimate(dataclasses.replace(config, sources=(upload(path),)), sample)
+    local = estimate(config, sample=sample)
+    remote = estimate(dataclasses.replace(config, sources=(upload(path),)), sample=sample)
     assert remote.num_tokens == local.num_tokens
     assert remote.num_tokens_high == local.num_tokens_high
     assert (remote.method, remote.num_inputs) == (local.method, 1)
-
-
-def test_estimate_when_an_object_has_a_token_count_then_it_is_used(tmp_path, upload):
-    texts = made_texts(1500)
-    table = pa.table({"text": texts, "token_count": [len(text) // 4 for text in texts]})
-    pq.write_table(table, tmp_path / "corpus.parquet", row_group_size=100)
-    found = estimate(Config(sources=(upload(tmp_path / "corpus.parquet"),)), SMALL_SAMPLE)
-    assert found.method == "sample and token_count"
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "jsonl", "txt.gz"])

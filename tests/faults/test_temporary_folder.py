@@ -61,5 +61,5 @@ def test_command_that_needs_none_works_and_doctor_has_a_finding(corpus, tmp_path
         done = without_files(*command.split(), cwd=tmp_path)
         assert done.returncode == 0 and "error" not in done.stderr, done.stderr
     shown = without_files("doctor", cwd=tmp_path).stdout
-    assert "! temporary files     cannot write temporary files: No usable" in shown
+    assert "temporary files  cannot write temporary files: No usable" in shown
     assert f"-> {HINT.removeprefix('hint: ')}" in shown

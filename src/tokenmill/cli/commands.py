@@ -28,7 +28,7 @@ COMMANDS = {
     "formats": "list the formats and the trainers that read them",
     "tokenizers": "list the known tokenizers and how to name them",
     "tokenizer": "train a tokenizer, or compare tokenizers on your text",
-    "doctor": "why does my script die? look at the machine, or run the script and watch it",
+    "doctor": "why does my script die? run it, and hear which process died, and of what",
     "demo": "prepare Python's standard library and look at the result",
     "completion": "a script that completes tokenmill's commands and options in a shell",
     "help": "explain a command and its options",

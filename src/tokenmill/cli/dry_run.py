@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from tokenmill.cli.estimate import shown_free, shown_room
+from tokenmill.cli.estimate import shown_disk, shown_spread
 from tokenmill.cli.screen import printable, shown_bytes, shown_count
 from tokenmill.config import Config
 from tokenmill.wording.plural import counted
@@ -35,10 +35,8 @@ def show_plan(config: Config, as_json: bool) -> int:
             "slices": num_slices,
             "workers": None if config.runner == "ray" else num_proc_of(config, num_slices),
             "expected_tokens": found.num_tokens,
-            "expected_bytes": found.output_bytes[full.format],
-            "max_bytes": found.max_output_bytes,
-            "peak_disk_bytes": found.disk_bytes,
-            "max_disk_bytes": found.max_disk_bytes,
+            "expected_bytes": found.output_bytes,
+            "needed_bytes": found.needed_bytes,
             "free_bytes": found.free_bytes,
             "format": full.format,
             "tokenizer": encoding.name,
@@ -48,21 +46,20 @@ def show_plan(config: Config, as_json: bool) -> int:
         }
         print(json.dumps(shown))
         return 0
-    for line in plan_lines(found, full.out, workers_of(config, num_slices)):
+    for line in plan_lines(found, num_slices, full.out, workers_of(config, num_slices)):
         print(printable(line), file=sys.stderr)
     return 0
 
 
-def plan_lines(found: Estimate, out: str, workers: str) -> list[str]:
+def plan_lines(found: Estimate, num_slices: int, out: str, workers: str) -> list[str]:
     """A plan and its expected output, for a person. The plan's notes are among the estimate's."""
-    size = shown_bytes(found.output_bytes[found.format] or 0)
     about = "" if found.method == "counted" else "about "
     return [
         f"plan: {counted(found.num_inputs, 'input file')}, {shown_bytes(found.input_bytes)} "
-        f"({shown_bytes(found.text_bytes)} of text), {counted(found.num_slices, 'slice')}, "
-        f"{workers}",
-        f"output: {about}{shown_count(found.num_tokens)} tokens, {found.tokenizer} as "
-        f"{found.dtype} in format {found.format}, {about}{size} in {out}",
-        f"disk: {shown_room(found)}{shown_free(found)}",
+        f"({shown_bytes(found.text_bytes)} of text), {counted(num_slices, 'slice')}, {workers}",
+        f"output: {about}{shown_count(found.num_tokens)} tokens{shown_spread(found)}, "
+        f"{found.tokenizer} as {found.dtype} in format {found.format}, about "
+        f"{shown_bytes(found.output_bytes)} in {out}",
+        f"disk: {shown_disk(found)}",
         *(f"note: {note}" for note in found.notes),
     ]

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar
 
-from tokenmill.corpus.plan import identity_differences
+from tokenmill.config import Config
+from tokenmill.corpus.fetch import most_bytes_ahead
+from tokenmill.corpus.plan import Plan, identity_differences
+from tokenmill.corpus.spans import HUB_SCHEME, Input
 from tokenmill.dataset import bucket_runs, publication
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
 from tokenmill.dataset.output_names import OutputNames
@@ -32,14 +35,17 @@ from tokenmill.dataset.places import (
     plan_path,
     work_of,
 )
+from tokenmill.encode.buckets import TEXT_BYTES_PER_TOKEN
 from tokenmill.errors import (
     ConflictError,
     DamagedWorkError,
     IntegrityError,
     OutputError,
 )
-from tokenmill.storage import files
+from tokenmill.formats import DTYPE_BYTES
+from tokenmill.storage import disk_space, files
 from tokenmill.storage.store import Store, store_of
+from tokenmill.wording.quantities import shown_bytes
 
 
 class SavedPlan(Protocol):
@@ -378,3 +384,60 @@ def _conflict(what: str, changes: list[str]) -> ConflictError:
         "\n  ".join([f"{what}:", *shown]),
         hint="use the same options and inputs, another output folder, or start again: --overwrite",
     )
+
+
+# Room on the disk
+
+WORKING_BYTES = 1 << 30  # of parts and shards in the making, unless all parts are needed to the end
+
+
+def space_warning(config: Config, plan: Plan) -> str | None:
+    """The warning for a run whose output will probably not fit on its disk; None if it will.
+    `config` is resolved. Nothing is read: the usual number of bytes per token is assumed."""
+    text_bytes = plan.text_bytes * (config.sample or 1.0)
+    num_tokens = min(text_bytes / TEXT_BYTES_PER_TOKEN, config.limit_tokens or text_bytes)
+    needed = needed_bytes(config, absent_inputs(plan.inputs), num_tokens)
+    free = disk_space.free_bytes(config.out)
+    if needed <= free:
+        return None
+    return (
+        f"the disk may be too small: {store_of(config.out).disk_folder(config.out)} has "
+        f"{shown_bytes(free)} free, and the run needs about {shown_bytes(needed)} there\n"
+        "hint: make room, or choose another disk with -o; if it fills up, nothing is lost: the "
+        "same command resumes"
+    )
+
+
+def needed_bytes(config: Config, absent: Sequence[Input], num_tokens: float) -> int:
+    """The space that a run still needs on its disk, about: for tokens, for parts until they are
+    shards, for downloads that go there. `absent` are the inputs that have yet to be downloaded."""
+    if not config.out or not store_of(config.out).takes_disk_space:
+        return 0
+    output = num_tokens * DTYPE_BYTES[config.dtype]
+    needs_all_parts = config.shuffle or config.runner == "ray"
+    parts = output if needs_all_parts else min(output, WORKING_BYTES)
+    sizes, downloads = [source.num_bytes for source in absent], 0
+    if not config.keep_downloads and not config.has_repeats:
+        downloads = most_bytes_ahead(sizes)
+    elif sizes and disk_space.on_one_disk(absent[0].path, config.out):
+        downloads = sum(sizes)
+    return max(0, round(output + parts) + downloads - _held_bytes(config.out))
+
+
+def absent_inputs(inputs: Iterable[Input]) -> list[Input]:
+    """The inputs on the Hub that are not downloaded yet."""
+    return [
+        source
+        for source in inputs
+        if source.name.startswith(HUB_SCHEME) and files.size(source.path) != source.num_bytes
+    ]
+
+
+def _held_bytes(out: str) -> int:
+    """The space that an unfinished run already takes."""
+    total = 0
+    for folder, below, names in os.walk(os.path.join(out, WORK_NAME)):
+        # Skipped: there may be a million records of a few hundred bytes.
+        below[:] = [name for name in below if name not in ("records", "tasks")]
+        total += sum(files.size(os.path.join(folder, name)) or 0 for name in names)
+    return total
