@@ -36,9 +36,9 @@ from hub_corpus import (
 )
 from hub_server import HubServer
 from tokenmill.corpus.fineweb import fineweb_source
-from tokenmill.corpus.hub import Hub
+from tokenmill.storage.hub import Hub, HubFile
 from tokenmill.corpus.hub_listing import matches
-from tokenmill.corpus.hub_names import HubFile, HubSource
+from tokenmill.corpus.hub_names import HubSource
 from tokenmill.errors import ConfigError
 
 
@@ -464,9 +464,9 @@ def test_finished_run_is_complete_also_when_the_hub_does_not_answer(here, tmp_pa
 
 
 def test_files_of_the_same_name_in_two_repositories_or_commits_have_a_place_each(tmp_path):
-    hub = Hub(str(tmp_path), print)
+    hub = Hub(print, str(tmp_path))
     places = {
-        hub.local_path(HubFile(repo, commit * 40, "data/0.parquet", 7, "sha256:"))
+        hub.place(HubFile(repo, commit * 40, "data/0.parquet", 7, "sha256:"))
         for repo, commit in itertools.product(("a/corpus", "b/corpus"), "01")
     }
     assert len(places) == 4

@@ -24,7 +24,7 @@ from tokenmill.encode.record import PartRecord
 from tokenmill.wording.plural import counted, noun_for
 
 if TYPE_CHECKING:
-    from tokenmill.corpus.download.progress import DownloadProgress
+    from tokenmill.corpus.downloads import DownloadProgress
     from tokenmill.corpus.plan import Plan
     from tokenmill.dataset.manifest import Manifest
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from tokenmill.config import Config
-from tokenmill.corpus.fetch import most_bytes_ahead
+from tokenmill.corpus.hub_inputs import most_bytes_ahead
 from tokenmill.corpus.spans import HUB_SCHEME, Input
 from tokenmill.dataset.places import WORK_NAME
 from tokenmill.storage import disk_space, files

@@ -16,7 +16,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from tokenmill.config import Config
-from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.hub_inputs import HubInputs
 from tokenmill.corpus.inputs import found_inputs
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.planning import make_plan, num_slices_in
@@ -80,7 +80,7 @@ def frame_of(config: Config, sample: Sample) -> Frame:
     empty corpus."""
     with (
         scratch_folder() as folder,
-        contextlib.closing(RemoteInputs(config, folder, lambda message: None)) as remote,
+        contextlib.closing(HubInputs(config, folder, lambda message: None)) as remote,
     ):
         files.make_folder(os.path.join(folder, "structure"))
         found = found_inputs(config, remote.inputs, remote.again)
@@ -139,7 +139,7 @@ def _absent_in(slices: Iterable[Slice], elsewhere: Sequence[Input]) -> Absent:
     )
 
 
-def _absent(inputs: Sequence[Input], config: Config, remote: RemoteInputs) -> Absent:
+def _absent(inputs: Sequence[Input], config: Config, remote: HubInputs) -> Absent:
     parquet = [source for source in inputs if source.kind == "parquet"]
     if len(parquet) < len(inputs):
         sizes = (

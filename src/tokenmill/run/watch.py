@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol, runtime_checkable
 
-from tokenmill.corpus.download.progress import DownloadProgress
+from tokenmill.corpus.downloads import DownloadProgress
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.job import Step

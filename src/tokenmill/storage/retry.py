@@ -49,7 +49,6 @@ class Retry:
         self._notice = notice
         self._num_silent = num_silent  # retries per request without a notice
         self._contact = contact or Contact()
-        self.quickest_seconds = 0.0  # that a request has taken; 0: none has succeeded yet
 
     def result_of(self, request: Callable[[], Result]) -> Result:
         """The request's result, after retries; its last error once the retries are used up."""
@@ -57,7 +56,6 @@ class Retry:
         attempt = 0
         while True:
             time.sleep(max(0.0, self.silent_until - time.monotonic()))
-            asked_at = time.monotonic()
             try:
                 result = request()
             except Exception as error:
@@ -68,12 +66,7 @@ class Retry:
                 attempt += 1
             else:
                 self.answered()
-                self._note_seconds(time.monotonic() - asked_at)
                 return result
-
-    def _note_seconds(self, seconds: float) -> None:
-        before = self.quickest_seconds
-        self.quickest_seconds = min(before, seconds) if before else seconds
 
     def pause_after(self, error: Exception, attempt: int, began: float) -> float | None:
         """How long to wait before the next attempt; None: this error is final. `began`: when
@@ -141,7 +134,7 @@ _NETWORK_KINDS = {
 }
 
 
-def message_of(error: Exception) -> str:
+def message_of(error: BaseException) -> str:
     """The error in one line, without the query part of URLs: a signature there is a secret."""
     line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return re.sub(r"\?[^\s'\")]+", "", line)[:300]
