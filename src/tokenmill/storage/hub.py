@@ -88,6 +88,10 @@ class TransferStopped(Exception):
     """Nobody wants the file any more."""
 
 
+class AddressRefused(Exception):
+    """The CDN refuses one address of a file after the other."""
+
+
 class Transfer:
     """How far the download of a file is; shared by who downloads it and who looks."""
 
@@ -405,14 +409,20 @@ class Hub:
                 if self._is_refused_by_cdn(error):
                     num_refused += 1
                     if num_refused > MAX_REFUSED_ADDRESSES:
-                        raise _refused_by_cdn(file, error) from None
+                        raise AddressRefused(message_of(error)) from None
                     raise ConnectionError(f"the CDN refused the address of {file.url}") from None
                 if not has_xet or not _is_of_xet(error):
                     raise error from error.__cause__
                 self._leave_xet(f"{type(error).__name__}: {message_of(error)}")
             return attempt()
 
-        return self.retry.result_of(attempt)
+        try:
+            return self.retry.result_of(attempt)
+        except AddressRefused as refused:
+            raise NetworkError(
+                f"{file.url}: the CDN refused the addresses that the Hub gave: {refused}",
+                hint="does a firewall stand between? Run the same command again: it resumes",
+            ) from None
 
     def _is_refused_by_cdn(self, error: BaseException) -> bool:
         if status_of(error) not in (401, 403):
@@ -457,13 +467,6 @@ def _reason(error: BaseException) -> BaseException:
     """The error below those that only say that the file is not in the cache, either."""
     is_wrapper = type(error).__name__ == "LocalEntryNotFoundError" or type(error) is ValueError
     return error.__cause__ if is_wrapper and error.__cause__ is not None else error
-
-
-def _refused_by_cdn(file: HubFile, error: BaseException) -> NetworkError:
-    return NetworkError(
-        f"{file.url}: the CDN refused the address that the Hub gave: {message_of(error)}",
-        hint="does a proxy or a firewall stand between? Run the same command again: it resumes",
-    )
 
 
 def _url_of(error: BaseException) -> str:
