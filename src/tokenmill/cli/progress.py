@@ -182,7 +182,7 @@ class Progress:
         """What a stopped run leaves to the next one, in words."""
         if self._download is None:
             return "what was encoded is kept"
-        return "downloads and the tokens of complete files are kept"
+        return "whole files and the tokens made from them are kept"
 
     @property
     def _is_downloading(self) -> bool:

@@ -65,6 +65,7 @@ class HubInputs:
     def __init__(
         self, config: Config, work: str, notice: Notice, revisions: Mapping[str, str] | None = None
     ) -> None:
+        self._unfinished = os.path.join(config.out, ".tokenmill")
         self._structures = os.path.join(work, "structure")
         self._structure_numbers = itertools.count()
         self._keeps = config.keep_downloads
@@ -242,7 +243,7 @@ class HubInputs:
             raise NetworkError(
                 f"{name}: the plan was made from other bytes than the file has, because they came "
                 "wrong over the network",
-                hint="--overwrite makes a new plan",
+                hint=f"rm -r {self._unfinished}, then run the same command again",
             )
 
     def release(self, slice_: Slice) -> None:
