@@ -48,6 +48,7 @@ class Downloads:
         self._hub = hub
         self._may_begin = may_begin
         self._wanted = wanted
+        self._total_bytes = sum(file.num_bytes for file in wanted)
         self._left = deque(wanted)
         self._transfers: dict[str, Transfer] = {}  # of files in flight
         self._num_bytes = 0  # of complete files
@@ -81,9 +82,12 @@ class Downloads:
         with self._changed:
             in_flight = sum(transfer.num_bytes for transfer in self._transfers.values())
             num_bytes = self._num_bytes + in_flight
-            total = sum(file.num_bytes for file in self._wanted)
             return DownloadProgress(
-                num_bytes, total, len(self.here), len(self._wanted), self._rate(num_bytes)
+                num_bytes,
+                self._total_bytes,
+                len(self.here),
+                len(self._wanted),
+                self._rate(num_bytes),
             )
 
     def _rate(self, num_bytes: int) -> float:
