@@ -1,4 +1,4 @@
-"""The Hugging Face Hub by its own client: the files of a repository, and the right bytes of a file.
+"""The Hugging Face Hub by its own client: the files of a dataset, and the right bytes of a file.
 
 `huggingface_hub` has the endpoint, the token, the cache, offline mode (HF_ENDPOINT, HF_TOKEN,
 HF_HOME, HF_HUB_OFFLINE), HTTP and Xet. Left to us is what its download (2.4) does not do: it
@@ -28,6 +28,7 @@ from tokenmill.storage.range_reader import BackgroundCall
 from tokenmill.storage.retry import Notice, Retry, is_network_error, message_of, status_of
 
 SCHEME = "hf://"  # of everything on the Hub
+DATASET = "dataset"  # the type of repository
 # Without a byte for so long, a download is left behind. The client itself gives up on silent HTTP
 # connections, after at most 66 seconds; `hf_xet` has been seen to wait for ever.
 SILENT_SECONDS = 90.0
@@ -59,18 +60,17 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """One file of a repository at a fixed commit, with the hash that it must have."""
+    """One file of a dataset at a fixed commit, with the hash that it must have."""
 
     repo: str
     commit: str
     path: str
     num_bytes: int
     digest: str  # "sha256:..." of an LFS file, "git:..." (a blob id) of a small one
-    repo_type: str = "dataset"
 
     @property
     def url(self) -> str:
-        return f"{SCHEME}{self.repo_type}s/{self.repo}@{self.commit}/{self.path}"
+        return f"{SCHEME}datasets/{self.repo}@{self.commit}/{self.path}"
 
 
 def digest_of(path: str, algorithm: str) -> str:
@@ -166,6 +166,8 @@ class Hub:
     """A connection to the Hub. Files go to its client's cache, where they stay, or to `folder`."""
 
     def __init__(self, notice: Notice, folder: str | None = None) -> None:
+        import logging  # 5 ms
+
         import huggingface_hub
         import huggingface_hub.constants
         import huggingface_hub.errors
@@ -183,8 +185,6 @@ class Hub:
         self._swept: set[str] = set()
         for name, value in XET_SETTINGS.items():
             os.environ.setdefault(name, value)
-        import logging  # 5 ms that only who asks the Hub should pay
-
         for name in _LOGGERS:  # the client's retries: our own notices say it all
             logging.getLogger(name).setLevel(logging.ERROR)
         # Its estimate of the free space; a full disk is an error of its own.
@@ -200,27 +200,22 @@ class Hub:
 
     # What there is
 
-    def commit(self, repo: str, revision: str, repo_type: str = "dataset") -> str:
+    def commit(self, repo: str, revision: str) -> str:
         """The commit of a revision. Without a network it fails at once; the client's listing takes
         23 seconds."""
         info = self.retry.result_of(
-            lambda: self._api.repo_info(repo, revision=revision, repo_type=repo_type)
+            lambda: self._api.repo_info(repo, revision=revision, repo_type=DATASET)
         )
         return str(info.sha)
 
     def tree(
-        self,
-        repo: str,
-        commit: str,
-        folder: str | None = None,
-        recursive: bool = True,
-        repo_type: str = "dataset",
+        self, repo: str, commit: str, folder: str | None = None, recursive: bool = True
     ) -> list[HubFile]:
         """The files of a folder."""
 
         def entries() -> list[Any]:
             listed = self._api.list_repo_tree(
-                repo, folder, recursive=recursive, revision=commit, repo_type=repo_type
+                repo, folder, recursive=recursive, revision=commit, repo_type=DATASET
             )
             return list(listed)
 
@@ -231,15 +226,14 @@ class Hub:
                 entry.path,
                 entry.size,
                 f"sha256:{entry.lfs.sha256}" if entry.lfs else f"git:{entry.blob_id}",
-                repo_type,
             )
             for entry in self.retry.result_of(entries)
             if isinstance(entry, self.client.hf_api.RepoFile) and _is_below(entry.path)
         ]
 
-    def cached(self, repo: str, revision: str, repo_type: str = "dataset") -> list[HubFile]:
+    def cached(self, repo: str, revision: str) -> list[HubFile]:
         """The files of a revision that the cache has; nobody knows whether these are all."""
-        folder = self._repo_folder(self._cache, repo, repo_type)
+        folder = self._repo_folder(self._cache, repo)
         commit = revision
         if not _COMMIT.fullmatch(revision):
             with contextlib.suppress(FileNotFoundError):
@@ -255,7 +249,6 @@ class Hub:
                 os.path.relpath(path, snapshot).replace(os.sep, "/"),
                 os.path.getsize(path),
                 _cached_digest(path),
-                repo_type,
             )
             for path in sorted(paths)
             if os.path.exists(path)
@@ -265,7 +258,7 @@ class Hub:
         """Note in the cache which commit a revision stands for, as the client does; for offline
         mode, so all files should be here."""
         if self._folder is None and not self.is_offline and revision != commit:
-            folder = self._repo_folder(self._cache, repo, "dataset")
+            folder = self._repo_folder(self._cache, repo)
             path = os.path.join(folder, "refs", *revision.split("/"))
             files.make_folder_of(path)
             files.write_file(path, commit.encode())
@@ -301,12 +294,12 @@ class Hub:
         """Each file has its own, which goes with it."""
         return os.path.join(folder, hashlib.sha256(file.url.encode()).hexdigest()[:32])
 
-    def _repo_folder(self, cache: str, repo: str, repo_type: str) -> str:
-        name = self.client.file_download.repo_folder_name(repo_id=repo, repo_type=repo_type)
+    def _repo_folder(self, cache: str, repo: str) -> str:
+        name = self.client.file_download.repo_folder_name(repo_id=repo, repo_type=DATASET)
         return os.path.join(cache, str(name))
 
     def _snapshot_path(self, cache: str, file: HubFile) -> str:
-        folder = self._repo_folder(cache, file.repo, file.repo_type)
+        folder = self._repo_folder(cache, file.repo)
         return os.path.join(folder, "snapshots", file.commit, *file.path.split("/"))
 
     # Its bytes
@@ -344,9 +337,7 @@ class Hub:
     def end(self, file: HubFile, num_bytes: int) -> bytes | None:
         """The last bytes of a file; no hash covers them. None: the server sends whole files."""
         utils = self.client.utils
-        url = self.client.hf_hub_url(
-            file.repo, file.path, repo_type=file.repo_type, revision=file.commit
-        )
+        url = self.client.hf_hub_url(file.repo, file.path, repo_type=DATASET, revision=file.commit)
         seconds = float(self.client.constants.HF_HUB_DOWNLOAD_TIMEOUT)
 
         def request() -> bytes | None:
@@ -375,7 +366,7 @@ class Hub:
                 lambda: self.client.hf_hub_download(
                     file.repo,
                     file.path,
-                    repo_type=file.repo_type,
+                    repo_type=DATASET,
                     revision=file.commit,
                     cache_dir=cache,
                     force_download=is_forced,
@@ -443,7 +434,7 @@ class Hub:
     def _unlock(self, file: HubFile, cache: str) -> None:
         """Remove the lock of a download that was left behind: it may never release it. The client
         uses it to avoid double work, and is right without it."""
-        name = os.path.basename(self._repo_folder("", file.repo, file.repo_type))
+        name = os.path.basename(self._repo_folder("", file.repo))
         lock = f"{file.digest.partition(':')[2]}.lock"
         files.remove(os.path.join(cache, ".locks", name, lock))
 
@@ -451,7 +442,7 @@ class Hub:
         """Remove what killed downloads left, which the client never continues."""
         if cache != self._cache:
             return files.remove_folder(cache)
-        folder = self._repo_folder(cache, file.repo, file.repo_type)
+        folder = self._repo_folder(cache, file.repo)
         with self._lock:
             if folder in self._swept:
                 return None
