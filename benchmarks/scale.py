@@ -41,7 +41,7 @@ from tokenmill.assemble.writing import MARK_TOKENS, shard_name
 from tokenmill.cli.progress import Progress
 from tokenmill.cli.signals import SignalStop
 from tokenmill.config import Config, Partition
-from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.hub_inputs import HubInputs
 from tokenmill.corpus.input_spans import Cut
 from tokenmill.corpus.inputs import FoundInputs
 from tokenmill.corpus.plan import Plan
@@ -279,7 +279,7 @@ class Stages:
         plan = Plan.load(plan_path(self.out))
         work = work_of(self.out, plan.plan_id)
         context = RunContext(config_of(self.out), ENCODING, self.stub, _progress(), work)
-        remote = RemoteInputs(context.config, work, print)
+        remote = HubInputs(context.config, work, print)
         own, found = Partition(1000, 1000), FoundInputs(tuple(self.inputs))
         assert encode_share(context, plan, own, found, remote)
         assert _num_missing(work, plan) == 0
@@ -293,7 +293,7 @@ class Stages:
 
     def _run(self, out: str) -> None:
         config, found = config_of(out), FoundInputs(tuple(self.inputs))
-        remote = RemoteInputs(config, out, print)
+        remote = HubInputs(config, out, print)
         request = PrepareRequest(IDENTITY, found.inputs)
         context = RunContext(config, ENCODING, self.stub, _progress(), out)
         manifest = _made_dataset(context, request, found, remote)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import io
 import os
-import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,7 +73,7 @@ EXPECTED = oracle.stream(oracle.ids(ALL))
 
 def is_download(request: Request) -> bool:
     """Not one of the plan, which reads the ends of these files, and is made meanwhile."""
-    return int(re.findall(r"\d+", request.range or "")[0]) < 40_000
+    return request.range is None
 
 
 def answer(url: str, path: str, range_: str | None = None) -> tuple[int, Mapping[str, str], bytes]:

@@ -7,9 +7,8 @@ must not send its token there. Plain files (README.md, *.json) are answered by t
 
 It can be private or gated, has the branch that the Hub's own converter writes (`converted`), finds
 datasets by a part of their name, and its CDN's addresses can expire (`address_seconds`). Its line
-can be slow, for a connection, for a client's address, and in all; it can be far away; and it can
-refuse more answers at a time than it likes (`Line`). A file may be larger than memory: any buffer
-will do, such as a map of a sparse file.
+can be slow, for a connection and in all, and it can be far away (`Line`). A file may be larger than
+memory: any buffer will do, such as a map of a sparse file.
 
 With `xet`, its large files are in Xet storage, too (tests/xet_store.py): the listing has their
 hashes, and a redirect names the route to tokens, which say where the storage is.
@@ -21,18 +20,16 @@ Not here: models, buckets; uploads are in `hub_uploads.py`.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
 import socket
-import ssl
 import struct
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -98,15 +95,12 @@ class Line:
 
     bytes_per_second: float | None = None  # in all
     bytes_per_second_each: float | None = None  # for a connection
-    bytes_per_second_address: float | None = None  # for all connections of an IP address
     latency_seconds: float = 0.0  # before an answer, and as much for a new connection
-    max_answers: int | None = None  # of files at a time; more get 429
-    retry_after_seconds: int = 1  # and this
 
     @property
     def chunk_bytes(self) -> int:
         """Small enough that a slow line still moves 20 times a second."""
-        rates = (self.bytes_per_second, self.bytes_per_second_each, self.bytes_per_second_address)
+        rates = (self.bytes_per_second, self.bytes_per_second_each)
         slowest = min((rate for rate in rates if rate is not None), default=float("inf"))
         return int(max(1, min(CHUNK_BYTES, slowest / 20)))
 
@@ -265,12 +259,9 @@ class HubServer:
         other_repos: Sequence[str] = (),
         line: Line | None = None,
         xet: XetStore | None = None,
-        certificate: str | None = None,  # a PEM file with its key: https
     ) -> None:
         self.repo = repo
-        self.certificate = certificate
         self.xet = xet
-        self.xet_url: str | None = None  # the origin of the route to tokens, if another
         self.is_private = is_private
         self.is_gated = is_gated
         self.address_seconds = address_seconds
@@ -280,15 +271,12 @@ class HubServer:
         self.line = line or Line(bytes_per_second)
         self.requests: list[Request] = []
         self.num_file_bytes_sent = 0
-        self.last_sent_at = 0.0
         self.errors: list[BaseException] = []
         self.closing = threading.Event()
         self.lock = threading.Lock()
         self._commits: dict[str, dict[str, HubFile]] = {}
         self._plans: list[tuple[Callable[[Request], bool], deque[Fault]]] = []
         self._queue = Queue(self.line.bytes_per_second)
-        self._queues: dict[str, Queue] = {}  # by client address
-        self._num_answers = 0
         if converted is not None:
             self.push(converted, CONVERTED_COMMIT)
         self.push(files, commit)
@@ -341,32 +329,13 @@ class HubServer:
         right = self._right_response(request, form)
         return right if fault is None else fault(right)
 
-    def wait_for_line(self, num_bytes: int, address: str, own: Queue) -> None:
+    def wait_for_line(self, num_bytes: int, own: Queue) -> None:
         """Wait until some bytes of a file would be through everything that limits them."""
         with self.lock:
             self.num_file_bytes_sent += num_bytes
-            self.last_sent_at = time.monotonic()
-            at_address = self._queues.setdefault(address, Queue(self.line.bytes_per_second_address))
-            wait_seconds = max(
-                queue.seconds_for(num_bytes) for queue in (self._queue, at_address, own)
-            )
+            wait_seconds = max(queue.seconds_for(num_bytes) for queue in (self._queue, own))
         if wait_seconds > 0:
             self.closing.wait(wait_seconds)
-
-    @contextlib.contextmanager
-    def answering(self, response: Response) -> Iterator[Response]:
-        """The response, or 429 if too many files are being sent."""
-        with self.lock:
-            self._num_answers += 1
-            limit = self.line.max_answers
-            is_too_much = limit is not None and self._num_answers > limit
-        try:
-            refuse = rate_limited(self.line.retry_after_seconds)
-            is_refused = is_too_much and response.file is not None
-            yield refuse(response) if is_refused else response
-        finally:
-            with self.lock:
-                self._num_answers -= 1
 
     def _right_response(self, request: Request, form: Mapping[str, list[str]]) -> Response:
         if request.path == "/loop":
@@ -460,7 +429,7 @@ class HubServer:
         headers["X-Linked-Etag"] = f'"{file.sha256}"'
         headers["X-Linked-Size"] = str(len(file.content))
         if file.xet_hash is not None:
-            route = f"{self.xet_url or self.url}/api/datasets/{self.repo}/xet-read-token/{commit}"
+            route = f"{self.url}/api/datasets/{self.repo}/xet-read-token/{commit}"
             headers["X-Xet-Hash"] = file.xet_hash
             headers["Link"] = f'<{route}>; rel="xet-auth"'
         address = f"{self.cdn_url}/cdn/{file.sha256}/{quote(path)}?Signature=made-up"
@@ -534,18 +503,7 @@ class _Listener(ThreadingHTTPServer):
         self.origin = origin
         self.hub = hub
         self.url = f"http://127.0.0.1:{self.server_port}"
-        self._tls: ssl.SSLContext | None = None
-        if hub.certificate is not None:
-            self.url = self.url.replace("http:", "https:")
-            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._tls.load_cert_chain(hub.certificate)
         self._connections: set[socket.socket] = set()
-
-    def get_request(self) -> tuple[socket.socket, object]:
-        connection, address = super().get_request()
-        if self._tls is not None:  # the handshake is made by the thread that reads
-            connection = self._tls.wrap_socket(connection, True, do_handshake_on_connect=False)
-        return connection, address
 
     def process_request(self, request: socket.socket, client_address: object) -> None:
         with self.hub.lock:
@@ -603,8 +561,7 @@ class _Handler(BaseHTTPRequestHandler):
         form = parse_qs(self.rfile.read(int(self.headers.get("Content-Length", 0))).decode())
         request = self._request()
         self.server.hub.closing.wait(self.server.hub.line.latency_seconds)
-        with self.server.hub.answering(self.server.hub.respond(request, form)) as response:
-            self._send(response)
+        self._send(self.server.hub.respond(request, form))
 
     do_GET = do_HEAD = do_POST = _answer  # noqa: N815
 
@@ -633,7 +590,7 @@ class _Handler(BaseHTTPRequestHandler):
         for start in range(0, len(body), step):
             chunk = body[start : start + step]
             if is_file:
-                self.server.hub.wait_for_line(len(chunk), self.client_address[0], self._queue)
+                self.server.hub.wait_for_line(len(chunk), self._queue)
             self.wfile.write(chunk)
 
     def _cut(self, resets: bool) -> None:

@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from tokenmill.arrays import offsets_of
 from tokenmill.config import Config, of_source
-from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.hub_inputs import HubInputs
 from tokenmill.corpus.input_spans import Cut, cut, cut_here
 from tokenmill.corpus.inputs import found_inputs
 from tokenmill.corpus.plan import Plan
@@ -491,7 +491,7 @@ def _local_plan(config: Config) -> Plan:
     some; other files are known by their size."""
     with (
         scratch_folder() as folder,
-        contextlib.closing(RemoteInputs(config, folder, lambda message: None)) as remote,
+        contextlib.closing(HubInputs(config, folder, lambda message: None)) as remote,
     ):
         files.make_folder(os.path.join(folder, "structure"))
         found = found_inputs(config, remote.inputs, remote.again)

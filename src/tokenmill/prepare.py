@@ -20,7 +20,7 @@ from tokenmill.assemble.books import Assembly
 from tokenmill.assemble.resume import earlier_records
 from tokenmill.assemble.selection import RecordSelection
 from tokenmill.config import Config
-from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.hub_inputs import HubInputs
 from tokenmill.corpus.inputs import FoundInputs
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.standard_input import kept_standard_input
@@ -41,7 +41,6 @@ from tokenmill.run.context import (
     new_plan,
     require_slices,
 )
-from tokenmill.run.early_slices import EarlySlices
 from tokenmill.run.request import PrepareRequest, request_of
 from tokenmill.run.slice_queue import SliceQueue, encode_and_assemble
 from tokenmill.run.watch import RunWatch
@@ -86,14 +85,14 @@ def _attempt_with(context: RunContext, opened: contextlib.ExitStack) -> Manifest
     workspace = Workspace(config.out)
     try:
         begun = begun_in(config, context.identity)
-        remote = RemoteInputs(config, context.scratch, watch.notice, begun.revisions)
+        remote = HubInputs(config, context.scratch, watch.notice, begun.revisions)
         opened.callback(remote.close)
         begun.require_cached(remote)
         found = all_inputs(config, remote)
         if begun.revisions and config.overwrite:
             request = request_of(context, found, remote)
             if not workspace.is_continued(request):  # a new run takes what is on the Hub now
-                remote = RemoteInputs(config, context.scratch, watch.notice)
+                remote = HubInputs(config, context.scratch, watch.notice)
                 opened.callback(remote.close)
                 found = all_inputs(config, remote)
     except NetworkError:
@@ -132,7 +131,7 @@ def _warn_of_unlisted(config: Config, watch: RunWatch) -> None:
 
 
 def _made_dataset(
-    context: RunContext, request: PrepareRequest, found: FoundInputs, remote: RemoteInputs
+    context: RunContext, request: PrepareRequest, found: FoundInputs, remote: HubInputs
 ) -> Manifest:
     config = context.config
 
@@ -156,7 +155,7 @@ def _made_dataset(
 
 
 def _encode(
-    context: RunContext, plan: Plan, found: FoundInputs, remote: RemoteInputs, assembly: Assembly
+    context: RunContext, plan: Plan, found: FoundInputs, remote: HubInputs, assembly: Assembly
 ) -> Ledger:
     """Encode the slices without a record and write all shards; returns all records."""
     job = context.job_of(plan)
@@ -171,9 +170,8 @@ def _encode(
     selection.end(assembly)
     slices = selection.left_of([plan.slices[index].read_from(moved) for index in missing])
     assembly.resume(records)
-    may_be_early = context.can_read_early and selection.limit is None
-    early = EarlySlices(remote, job.work) if may_be_early else None
-    queue = SliceQueue(slices, remote, selection, early=early)
+    remote.footers |= plan.footers
+    queue = SliceQueue(slices, remote, selection)
     encode_and_assemble(context, job, queue, assembly)
     return records
 

@@ -68,7 +68,7 @@ def test_commands_on_local_files_import_nothing_of_the_hub_or_of_options_not_use
     commands = [[*prepare, "1"], [*prepare, "2"], ["inspect", out], ["verify", out], convert]
     script = "import sys; from tokenmill.cli import main\nmain()\nprint('>', *sys.modules)"
     unneeded = {"http.client", "urllib.request", "huggingface_hub", "awkward"}
-    unneeded |= {"tokenmill.corpus.hub", "tokenmill.where.parser"}
+    unneeded |= {"tokenmill.storage.hub", "tokenmill.where.parser"}
     for words in commands:
         command = [sys.executable, "-c", script, *words]
         done = subprocess.run(command, capture_output=True, text=True, check=True)

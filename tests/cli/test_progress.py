@@ -14,7 +14,7 @@ import tokenmill.cli.progress
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.progress import Progress
 from tokenmill.cli.signals import SignalStop
-from tokenmill.corpus.download.progress import DownloadProgress
+from tokenmill.corpus.downloads import DownloadProgress
 from tokenmill.corpus.slices import SliceTable
 from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.encode.job import Step
@@ -35,7 +35,7 @@ class Run:
         self.now = 1000.0
         clock = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(tokenmill.cli.progress, "time", clock)
-        self.download = DownloadProgress(0, 1_400_000_000, 0, 14, 4, 0.0)
+        self.download = DownloadProgress(0, 1_400_000_000, 0, 14, 0.0)
         self.stream = stream
         self.progress = Progress(SignalStop(), lambda _: "8 workers", False, stream)
         self.now += 3.0  # of planning
@@ -52,7 +52,7 @@ class Run:
         share, num_files, rate = download
         num_bytes = int(share * 1_400_000_000)
         self.now += seconds
-        self.download = DownloadProgress(num_bytes, 1_400_000_000, num_files, 14, 4, rate * 1e6)
+        self.download = DownloadProgress(num_bytes, 1_400_000_000, num_files, 14, rate * 1e6)
         for index in slices:
             self.progress.step(SLICES[index], Step(0, 0, 100, 100, 2_500_000, 10_000_000))
         self.now += 0.5

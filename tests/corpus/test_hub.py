@@ -8,11 +8,13 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,10 +38,10 @@ from hub_corpus import (
 )
 from hub_server import HubServer
 from tokenmill.corpus.fineweb import fineweb_source
-from tokenmill.corpus.hub import Hub
 from tokenmill.corpus.hub_listing import matches
-from tokenmill.corpus.hub_names import HubFile, HubSource
+from tokenmill.corpus.hub_names import HubSource
 from tokenmill.errors import ConfigError
+from tokenmill.storage.hub import Hub, HubFile
 
 
 @pytest.fixture
@@ -276,7 +278,8 @@ def test_file_that_two_patterns_match_is_read_once_and_said(here, tmp_path):
         [hub_server.cut()],
         [hub_server.short_body(1000)],
         [hub_server.wrong_bytes()],
-        [hub_server.cut(20_000), hub_server.ignored_range()],
+        [hub_server.changed_file()],
+        [hub_server.refused_address()] * 4,
         [hub_server.stall(1.5, 20_000)],
     ],
     ids=lambda faults: None,
@@ -286,6 +289,112 @@ def test_a_download_that_fails_for_a_while_ends_in_the_right_bytes(faults, here,
     done = here.tokenmill(*FINEWEB, tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "train.bin").read_bytes() == EXPECTED
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [hub_server.cut(resets=True)] * 2,
+        [hub_server.status(503)] * 2,
+        [hub_server.rate_limited(1)] * 2,
+    ],
+    ids=["reset", "503", "429"],
+)
+def test_a_question_about_a_file_that_fails_is_asked_again(faults, here, tmp_path, server):
+    server.fail("^HEAD .*001_00000", *faults)
+    done = here.tokenmill(*FINEWEB, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "train.bin").read_bytes() == EXPECTED
+
+
+def test_addresses_that_expire_while_others_are_used_are_asked_for_again(tmp_path):
+    with HubServer(FILES, repo=REPO, commit=COMMIT, address_seconds=0.05) as server:
+        server.fail("^HEAD .*00[12]_00000", hub_server.stall(0.2))
+        done = Here(server, tmp_path / "home").tokenmill(*FINEWEB, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "train.bin").read_bytes() == EXPECTED
+
+
+def flipped_writer(right: hub_server.Response) -> hub_server.Response:
+    """A footer that reads as well as the right one, but is not that of the file."""
+    body = bytes(right.body)
+    assert body.count(b"parquet-cpp-arrow") == 1
+    return replace(right, body=memoryview(body.replace(b"parquet-cpp-arrow", b"parquet-cpp-brrow")))
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_plan_that_was_made_from_a_wrong_footer_is_refused(is_resumed, here, tmp_path, server):
+    footer = [flipped_writer] * 2  # its length, and then all of it
+    server.fail(r"^GET /cdn/.*002_00000", *footer, only=lambda r: not is_download(r))
+    if is_resumed:
+        server.fail(r"^GET /cdn/.*002_00000", *[hub_server.wrong_bytes()] * 2, only=is_download)
+    command = (*FINEWEB, tmp_path / "out", "--limit-tokens", "10M")  # plans first
+    done = here.tokenmill(*command)
+    assert done.returncode == 8, done.stderr
+    if is_resumed:
+        done = here.tokenmill(*command)
+    assert "the plan was made from other bytes" in done.stderr
+    assert not (tmp_path / "out" / "tokenmill.json").exists()
+    [_, _, folder] = done.stderr.partition("hint: ")[2].partition(",")[0].split()
+    shutil.rmtree(folder)
+    done = here.tokenmill(*command)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "train.bin").read_bytes() == EXPECTED
+
+
+@pytest.mark.parametrize("options", [(), ("--no-keep-downloads",)], ids=str)
+def test_wrong_bytes_in_the_cache_are_fetched_again(options, here, tmp_path, server):
+    assert here.tokenmill(*FINEWEB, tmp_path / "one").returncode == 0
+    links = sorted((tmp_path / "home" / "hub").rglob("*.parquet"))
+    data = bytearray(links[1].read_bytes())
+    data[1000] ^= 1
+    links[1].resolve().write_bytes(data)
+    before = server.num_file_bytes_sent
+    done = here.tokenmill(*FINEWEB, tmp_path / "two", *options)
+    assert done.returncode == 0, done.stderr
+    assert "001_00000.parquet: other bytes in the cache; downloading it again" in done.stderr
+    assert (tmp_path / "two" / "train.bin").read_bytes() == EXPECTED
+    assert server.num_file_bytes_sent - before == len(data)
+    assert links[1].read_bytes() == FILES["sample/10BT/001_00000.parquet"]
+
+
+def test_no_keep_downloads_reads_what_the_cache_has_and_leaves_it_there(here, tmp_path, server):
+    glob = f"hf://datasets/{REPO}/sample/10BT/00[01]_*.parquet"
+    assert here.tokenmill("prepare", glob, "-o", tmp_path / "some").returncode == 0
+    cached = sorted((tmp_path / "home").rglob("*.parquet"))
+    assert len(cached) == 2
+    before = len(server.asked("^GET /cdn/"))
+    done = here.tokenmill(*FINEWEB, tmp_path / "out", "--no-keep-downloads")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "train.bin").read_bytes() == EXPECTED
+    asked = [request for request in server.asked("^GET /cdn/")[before:] if is_download(request)]
+    assert len(asked) == 2
+    assert sorted((tmp_path / "home").rglob("*.parquet")) == cached
+    assert sorted(os.listdir(tmp_path / "out")) == ["tokenmill.json", "train.bin"]
+
+
+def test_temporary_files_of_downloads_that_were_killed_long_ago_are_removed(here, tmp_path):
+    blobs = tmp_path / "home" / "hub" / f"datasets--{REPO.replace('/', '--')}" / "blobs"
+    blobs.mkdir(parents=True)
+    old, new, other = (blobs / f"{name}.incomplete" for name in ("a.0123abcd", "b.0123abcd", "c"))
+    for path in (old, new, other):
+        path.write_bytes(b"some")
+    for path in (old, other):  # the last one an older client would continue
+        os.utime(path, (1, 1))
+    assert here.tokenmill(*FINEWEB, tmp_path / "out").returncode == 0
+    assert sorted(blobs.glob("*.incomplete")) == [new, other]
+
+
+def test_two_runs_at_once_fetch_each_file_once(here, tmp_path):
+    line = hub_server.Line(bytes_per_second_each=200_000)
+    with HubServer(FILES, repo=REPO, commit=COMMIT, line=line) as server:
+        environment = Here(server, tmp_path / "home").environment
+        program = [sys.executable, "-m", "tokenmill", *FINEWEB]
+        runs = [subprocess.Popen([*program, tmp_path / n], env=environment) for n in ("a", "b")]
+        assert [run.wait() for run in runs] == [0, 0]
+        assert len(list(filter(is_download, server.asked("^GET /cdn/")))) == len(FILES)
+    for name in ("a", "b"):
+        assert (tmp_path / name / "train.bin").read_bytes() == EXPECTED
 
 
 def sha256_of(name: str) -> str:
@@ -299,14 +408,16 @@ def test_listing_that_fails_for_a_while_is_repeated(here, tmp_path, server):
     assert done.returncode == 0, done.stderr
 
 
-def test_wrong_bytes_for_good_are_exit_8_naming_both_hashes(here, tmp_path, server):
+@pytest.mark.parametrize("options", [(), ("--no-keep-downloads",)], ids=str)
+def test_wrong_bytes_for_good_are_exit_8_naming_both_hashes(options, here, tmp_path, server):
     faults = [hub_server.wrong_bytes()] * 20
     server.fail(r"^GET /cdn/.*002_00000", *faults, only=is_download)
-    done = here.tokenmill(*FINEWEB, tmp_path / "out", "--no-keep-downloads")
+    done = here.tokenmill(*FINEWEB, tmp_path / "out", *options)
     assert done.returncode == 8, done.stderr
     hashes = set(re.findall(r"sha256:[0-9a-f]{64}", done.stderr))
     assert len(hashes) == 2 and f"sha256:{sha256_of('002_00000')}" in hashes
     assert not (tmp_path / "out" / "tokenmill.json").exists()
+    assert not list(tmp_path.rglob("002_00000.parquet"))  # nobody takes it for right
 
 
 @pytest.mark.parametrize("num_proc", [1, 2])
@@ -324,8 +435,7 @@ def test_ctrl_c_while_waiting_for_a_download_ends_at_once(num_proc, tmp_path):
         errors = process.communicate(timeout=120)[1]
         assert process.returncode == -signal.SIGINT, errors
         assert server.num_file_bytes_sent < size, "it has waited for the whole download"
-        # Slices of a file that has not arrived may be encoded already, and are encoded again.
-        assert "downloads and the tokens of complete files are kept" in errors
+        assert "whole files and the tokens made from them are kept" in errors
 
 
 def test_a_token_reaches_the_hub_and_no_other_place(here, tmp_path, server):
@@ -464,9 +574,9 @@ def test_finished_run_is_complete_also_when_the_hub_does_not_answer(here, tmp_pa
 
 
 def test_files_of_the_same_name_in_two_repositories_or_commits_have_a_place_each(tmp_path):
-    hub = Hub(str(tmp_path), print)
+    hub = Hub(print, str(tmp_path))
     places = {
-        hub.local_path(HubFile(repo, commit * 40, "data/0.parquet", 7, "sha256:"))
+        hub.place(HubFile(repo, commit * 40, "data/0.parquet", 7, "sha256:"))
         for repo, commit in itertools.product(("a/corpus", "b/corpus"), "01")
     }
     assert len(places) == 4

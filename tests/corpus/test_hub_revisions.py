@@ -15,7 +15,7 @@ from hub_client import connect, disconnect, share_blobs
 from hub_corpus import TEXTS, is_download, parquet
 from hub_server import CONVERTED_COMMIT, HubServer
 from tokenmill.cli import main
-from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.hub_inputs import HubInputs
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.pinned_revisions import is_surely_made_from
 
@@ -171,11 +171,11 @@ def test_name_is_not_complete_without_the_hub_because_one_of_its_configs_is(
 ):
     two = "- config_name: two\n  default: true\n  data_files: b.parquet\n"
     card = f"---\nconfigs:\n- config_name: one\n  data_files: a.parquet\n{two}---\n".encode()
-    opened: list[RemoteInputs] = []
-    closed: list[RemoteInputs] = []
-    begin, close = RemoteInputs.__init__, RemoteInputs.close
-    monkeypatch.setattr(RemoteInputs, "__init__", lambda s, *a: (begin(s, *a), opened.append(s))[0])
-    monkeypatch.setattr(RemoteInputs, "close", lambda self: (close(self), closed.append(self))[0])
+    opened: list[HubInputs] = []
+    closed: list[HubInputs] = []
+    begin, close = HubInputs.__init__, HubInputs.close
+    monkeypatch.setattr(HubInputs, "__init__", lambda s, *a: (begin(s, *a), opened.append(s))[0])
+    monkeypatch.setattr(HubInputs, "close", lambda self: (close(self), closed.append(self))[0])
     with HubServer({**OLD, "README.md": card}, repo=NAME) as server:
         machine, out = here(server), tmp_path / "out"
         command = ("-o", out, "--no-val", "--num-proc", 1)

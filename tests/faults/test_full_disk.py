@@ -26,6 +26,10 @@ from launch import (
 )
 from scenarios import small_pieces
 
+from hub_corpus import COMMIT, EXPECTED, FILES, FINEWEB, REPO, Here
+from hub_server import HubServer
+from xet_store import XetStore
+
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs"),
     pytest.mark.timeout(120),
@@ -139,3 +143,23 @@ def test_full_disk_again_and_again_needs_no_more_than_the_room_in_the_end(scratc
             tally.add("full disks", "refused, then identical")
         assert launch.process.returncode == 0, launch.errors
         resumes(NPY, source, out)
+
+
+@pytest.mark.parametrize("has_xet", [False, True], ids=["http", "xet"])
+def test_full_disk_of_the_hubs_cache_is_exit_4_naming_hf_home_and_resumes(has_xet, scratch):
+    store = XetStore(scratch / "store") if has_xet else None
+    with (
+        small_disk(scratch / "disk") as disk,
+        HubServer(FILES, repo=REPO, commit=COMMIT, xet=store) as server,
+    ):
+        here = Here(server, disk)
+        here.environment["HF_HUB_DISABLE_XET"] = str(int(not has_xet))
+        remounted(disk, size=f"{len(next(iter(FILES.values()))) // 4096 * 5}k")
+        done = here.tokenmill(*FINEWEB, scratch / "out")
+        assert done.returncode == 4, done.stderr
+        assert "No space left on device" in done.stderr and "HF_HOME" in done.stderr
+        assert "Traceback" not in done.stderr and "Warning" not in done.stderr
+        remounted(disk, size="50m")
+        done = here.tokenmill(*FINEWEB, scratch / "out")
+        assert done.returncode == 0, done.stderr
+    assert (scratch / "out" / "train.bin").read_bytes() == EXPECTED

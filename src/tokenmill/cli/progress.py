@@ -23,7 +23,7 @@ from tokenmill.encode.record import PartRecord
 from tokenmill.wording.plural import counted, noun_for
 
 if TYPE_CHECKING:
-    from tokenmill.corpus.download.progress import DownloadProgress
+    from tokenmill.corpus.downloads import DownloadProgress
     from tokenmill.corpus.plan import Plan
     from tokenmill.dataset.manifest import Manifest
 
@@ -181,7 +181,7 @@ class Progress:
         """What a stopped run leaves to the next one, in words."""
         if self._download is None:
             return "what was encoded is kept"
-        return "downloads and the tokens of complete files are kept"
+        return "whole files and the tokens made from them are kept"
 
     @property
     def _is_downloading(self) -> bool:

@@ -5,15 +5,13 @@ skipped.py                      notes on files that are not read
 standard_input.py               `-` as a source
 spans.py, slices.py, plan.py    inputs, spans and slices as plain data; compact; frozen in a plan
 input_spans.py, planning.py     cut an input into spans, and spans into slices
-opening.py, prefetch.py         open local and remote inputs; start reading the next slice early
+opening.py, prefetch.py         open local and remote inputs; start reading the next slice ahead
 unchanged.py                    whether an input is still the one that was planned
 readers/                        one file for each kind of input: parquet, arrow, jsonl, csv, text
 
-fetch.py                        inputs on the Hub: downloads them in the order of the plan
-hub.py                          the Hub and its cache; hub_errors.py explains what it answers
+hub_inputs.py, downloads.py     inputs on the Hub, downloaded in the order of the plan
+hub_errors.py                   explains what the Hub answers
 hub_names.py, hub_listing.py    how a dataset is written; which files it means
 dataset_card.py, presets.py     its configs and splits; what well-known names stand for
 fineweb.py                      the files of FineWeb's versions
-xet.py, xet_process.py          the Hub's Xet storage
-download/                       the downloads themselves
 """

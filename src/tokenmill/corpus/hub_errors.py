@@ -2,7 +2,7 @@
 
 A 401 or 403 means "no access" only from the Hub itself. Files come from a CDN behind it, whose
 signed addresses expire: there it means that the Hub must be asked for a new address
-(`download/http_source.py`).
+(`storage/hub.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tokenmill.corpus.dataset_card import LIKE, nearest_first
-from tokenmill.corpus.download.http_source import AddressRefused
 from tokenmill.corpus.hub_names import DatasetName, HubSource
 from tokenmill.corpus.presets import PRESETS
 from tokenmill.errors import ConfigError, InputError, NetworkError
@@ -47,7 +46,7 @@ def explained(source: HubSource | DatasetName, client: Any) -> Iterator[None]:
                 f"{source.repo} at {source.revision} has no {source.pattern}: {message_of(error)}",
                 hint="the dataset's page lists its files; @main is the newest revision",
             ) from None
-        if not is_network_error(error) and kind != AddressRefused.__name__:
+        if not is_network_error(error):
             raise
         raise _unreachable(source, message_of(error)) from None
 

@@ -4,20 +4,20 @@ A glob is matched against file names. A dataset's name means the config and spli
 lists (`dataset_card.py`). If no reader takes those files (.csv, a script), the name means the Hub's
 own conversion to parquet, unless that holds only a part of the data.
 
-A branch moves, so its commit is looked up once per run: `Revisions` has the commits of an earlier
-attempt, and those of this one.
+A branch moves, so its commit is looked up once per run; an attempt that continues another reads
+the commits of that one.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import fnmatch
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from tokenmill.corpus.dataset_card import (
     DEFAULT,
@@ -27,15 +27,13 @@ from tokenmill.corpus.dataset_card import (
     of_split,
     recommended_configs,
 )
-from tokenmill.corpus.hub_digests import digest_of
 from tokenmill.corpus.hub_errors import explained
-from tokenmill.corpus.hub_names import MAIN, SCHEME, DatasetName, HubFile, HubSource
+from tokenmill.corpus.hub_names import MAIN, SCHEME, DatasetName, HubSource
 from tokenmill.corpus.readers import kind_of
 from tokenmill.corpus.readers.naming import ending
 from tokenmill.corpus.skipped import shown_endings
 from tokenmill.errors import InputError, NetworkError
-from tokenmill.storage.listing import matching
-from tokenmill.storage.retry import Notice, Retry
+from tokenmill.storage.hub import Hub, HubFile
 from tokenmill.wording.plural import counted
 
 CONVERTED = "refs/convert/parquet"
@@ -45,66 +43,40 @@ _PARTIAL = "partial"
 _NOT_DATA = ("license.txt", "readme.txt", "requirements.txt")
 
 
-class Revisions:
-    """The commits that branches and tags stand for in a run, by OWNER/NAME@REVISION."""
-
-    def __init__(self, kept: Mapping[str, str]) -> None:
-        self._kept = kept  # by an earlier attempt
-        self.used: dict[str, str] = {}
-
-    def kept(self, repo: str, revision: str) -> str | None:
-        return self._kept.get(f"{repo}@{revision}")
-
-    def use(self, repo: str, revision: str, commit: str) -> str:
-        if commit != revision:
-            self.used[f"{repo}@{revision}"] = commit
-        return commit
-
-
 class HubListing:
-    """`text_of` reads a small file of a dataset."""
+    """`revisions` has the commits of branches and tags in an earlier attempt, by
+    OWNER/NAME@REVISION; `used` those of this one."""
 
-    def __init__(
-        self,
-        client: Any,
-        retry: Retry,
-        notice: Notice,
-        text_of: Callable[[HubFile], str],
-        revisions: Revisions,
-    ) -> None:
-        self._client = client
-        self._revisions = revisions
-        self._api = client.HfApi()
-        self._retry = retry
-        self._notice = notice
-        self._text_of = text_of
+    def __init__(self, hub: Hub, revisions: Mapping[str, str]) -> None:
+        self._hub = hub
+        self._kept = revisions
+        self.used: dict[str, str] = {}
 
     def files(self, source: HubSource | DatasetName) -> list[HubFile]:
         """The files, sorted by name. In offline mode, from the cache alone."""
-        if self._client.constants.HF_HUB_OFFLINE:
-            found = self._cached_files(source)
-        else:
-            with explained(source, self._client):
-                found = self._found(source)
+        with explained(source, self._hub.client):
+            found = self._cached_files(source) if self._hub.is_offline else self._found(source)
         return sorted(found, key=lambda file: file.path.encode())
 
     def _found(self, source: HubSource | DatasetName) -> list[HubFile]:
         commit = self._commit(source.repo, source.revision)
         if isinstance(source, DatasetName):
             return self._named(source, commit)
-        below = self._tree(source.repo, commit, folder_of(source.pattern))
+        below = self._hub.tree(source.repo, commit, folder_of(source.pattern))
         found = [file for file in below if matches(file.path, source.pattern)]
         if not found:
             raise _no_match(source, [file.path for file in below])
         return found
 
     def _named(self, name: DatasetName, commit: str) -> list[HubFile]:
-        top = self._tree(name.repo, commit, None, recursive=False)
+        top = self._hub.tree(name.repo, commit, recursive=False)
         cards = [file for file in top if file.path == _CARD and file.num_bytes <= _MAX_CARD_BYTES]
         configs = [config for card in cards for config in card_configs(self._text_of(card))]
         globs = meant_globs(name, configs)
         if choice := recommended_configs(name, configs):
-            self._notice(f"{name.repo} has {len(configs):,} configs; reading {', '.join(choice)}")
+            self._hub.notice(
+                f"{name.repo} has {len(configs):,} configs; reading {', '.join(choice)}"
+            )
         found = self._matching(name.repo, commit, globs or ("**",))
         readable = _readable(found)
         if not readable or (name.config not in (None, DEFAULT) and not globs):
@@ -117,9 +89,10 @@ class HubListing:
             by_folder[folder_of(pattern)].append(pattern)
         found = {}
         for folder, patterns in by_folder.items():
-            for file in self._tree(repo, commit, folder, may_be_missing=True):
-                if any(matches(file.path, pattern) for pattern in patterns):
-                    found[file.path] = file
+            with contextlib.suppress(self._hub.client.errors.EntryNotFoundError):
+                for file in self._hub.tree(repo, commit, folder):
+                    if any(matches(file.path, pattern) for pattern in patterns):
+                        found[file.path] = file
         return list(found.values())
 
     def _converted(self, name: DatasetName, unread: list[HubFile]) -> list[HubFile]:
@@ -137,7 +110,7 @@ class HubListing:
             )
         try:
             commit = self._commit(name.repo, CONVERTED)
-        except self._client.errors.RevisionNotFoundError:
+        except self._hub.client.errors.RevisionNotFoundError:
             hint = "leave out the config" if _readable(unread) else None
             command = f"{name.download_command}, then convert them to parquet"
             if tables := [end for end in endings if kind_of(f"a{end}")]:
@@ -145,7 +118,7 @@ class HubListing:
             raise InputError(
                 f"{what}, and the Hub has no parquet copy of it", hint=hint or command
             ) from None
-        files = self._tree(name.repo, commit, None)
+        files = self._hub.tree(name.repo, commit)
         globs = meant_globs(name, _converted_configs(files))
         found = [file for file in files if any(matches(file.path, one) for one in globs)]
         if any(_PARTIAL in file.path.split("/")[1] for file in found):
@@ -154,51 +127,24 @@ class HubListing:
                 hint=f"for that part: '{SCHEME}datasets/{name.repo}@{CONVERTED.replace('/', '%2F')}"
                 f"/{os.path.dirname(found[0].path)}/*.parquet'",
             )
-        self._notice(f"{what}; reading the Hub's parquet copy of it ({CONVERTED})")
+        self._hub.notice(f"{what}; reading the Hub's parquet copy of it ({CONVERTED})")
         return found
 
     def _commit(self, repo: str, revision: str) -> str:
-        commit = self._revisions.kept(repo, revision)
-        if commit is None:
-            # Also for a commit: without a network this fails at once, the client's listing in 23 s.
-            info = self._retry.result_of(
-                lambda: self._api.repo_info(repo, revision=revision, repo_type="dataset")
-            )
-            commit = str(info.sha)
-        return self._revisions.use(repo, revision, commit)
+        kept = self._kept.get(f"{repo}@{revision}")
+        return self._use(repo, revision, kept or self._hub.commit(repo, revision))
 
-    def _tree(
-        self,
-        repo: str,
-        commit: str,
-        folder: str | None,
-        recursive: bool = True,
-        may_be_missing: bool = False,
-    ) -> list[HubFile]:
-        def entries() -> list[Any]:
-            listed = self._api.list_repo_tree(
-                repo, folder, recursive=recursive, revision=commit, repo_type="dataset"
-            )
-            return list(listed)
+    def _use(self, repo: str, revision: str, commit: str) -> str:
+        if commit != revision:
+            self.used[f"{repo}@{revision}"] = commit
+        return commit
 
-        try:
-            found = self._retry.result_of(entries)
-        except self._client.errors.EntryNotFoundError:
-            if not may_be_missing:
-                raise
-            return []
-        return [
-            HubFile(
-                repo,
-                commit,
-                entry.path,
-                entry.size,
-                f"sha256:{entry.lfs.sha256}" if entry.lfs else f"git:{entry.blob_id}",
-                entry.xet_hash,
-            )
-            for entry in found
-            if isinstance(entry, self._client.hf_api.RepoFile) and _is_below(entry.path)
-        ]
+    def _text_of(self, card: HubFile) -> str:
+        """A small file as text. In the cache, it can be read again in offline mode."""
+        with open(self._hub.fetch(card), "rb") as file:
+            text = file.read().decode(errors="replace")
+        self._hub.release(card)
+        return text
 
     def _cached_files(self, source: HubSource | DatasetName) -> list[HubFile]:
         found = self._cached_snapshot(source.repo, source.revision)
@@ -212,9 +158,9 @@ class HubListing:
                 hint=f"on a machine with a network: {source.download_command}; then give that "
                 "folder as SOURCE, or, to `tokenmill fineweb`, as --local-dir DIR",
             )
-        if self._revisions.kept(source.repo, source.revision) is None:
+        if f"{source.repo}@{source.revision}" not in self._kept:
             # The cache does not say which files the Hub has.
-            self._notice(
+            self._hub.notice(
                 f"HF_HUB_OFFLINE is set: of {source.repo}, this reads the "
                 f"{counted(len(found), 'file')} in the cache; the Hub may have more"
             )
@@ -222,19 +168,10 @@ class HubListing:
 
     def _cached_snapshot(self, repo: str, revision: str) -> list[HubFile]:
         """Every file of a revision that the cache has."""
-        commit = self._revisions.kept(repo, revision)
-        try:
-            folder = self._client.snapshot_download(
-                repo, repo_type="dataset", revision=commit or revision, local_files_only=True
-            )
-        except self._client.errors.LocalEntryNotFoundError as error:
-            # Of an incomplete snapshot, what is there: nobody needs all of its files.
-            folder = getattr(error, "snapshot_path", None)
-            if folder is None:
-                return []
-        self._revisions.use(repo, revision, os.path.basename(folder))
-        paths = matching(os.path.join(glob.escape(folder), "**")).files
-        return [_cached_file(repo, folder, path) for path in paths]
+        found = self._hub.cached(repo, self._kept.get(f"{repo}@{revision}", revision))
+        if found:
+            self._use(repo, revision, found[0].commit)
+        return found
 
     def _cached_named(self, name: DatasetName, cached: list[HubFile]) -> list[HubFile]:
         cards = [file for file in cached if file.path == _CARD]
@@ -249,25 +186,8 @@ class HubListing:
         return [file for file in readable if any(matches(file.path, one) for one in globs)]
 
 
-def _is_below(path: str) -> bool:
-    """Whether a path that a server sends stays within the download folder."""
-    return not {"", ".", ".."} & set(path.split("/"))
-
-
 def _unpinned(name: DatasetName) -> str:
     return replace(name, revision=MAIN).written(name.config, name.split)
-
-
-def _cached_file(repo: str, folder: str, path: str) -> HubFile:
-    relative = os.path.relpath(path, folder).replace(os.sep, "/")
-    if os.path.islink(path):
-        # In the cache, a snapshot's entries are links to blobs named by their hash. A blob may be a
-        # link, too, into the store that all repositories share, whose names are other hashes.
-        blob = os.path.basename(os.readlink(path))
-        digest = ("sha256:" if len(blob) == 64 else "git:") + blob
-    else:  # a cache that was copied without its links
-        digest = digest_of(path, "sha256")
-    return HubFile(repo, os.path.basename(folder), relative, os.path.getsize(path), digest)
 
 
 def _readable(files: list[HubFile]) -> list[HubFile]:

@@ -95,22 +95,6 @@ class DatasetName:
         return self.repo + (f":{config}" if config else "") + (f"/{split}" if split else "") + at
 
 
-@dataclass(frozen=True, slots=True)
-class HubFile:
-    """One file of a dataset at a fixed commit, with the hash that it must have."""
-
-    repo: str
-    commit: str
-    path: str
-    num_bytes: int
-    digest: str  # "sha256:..." of an LFS file, "git:..." (a blob id) of a small one
-    xet_hash: str | None = None  # by which Xet storage knows it, if it is there
-
-    @property
-    def url(self) -> str:
-        return f"{SCHEME}datasets/{self.repo}@{self.commit}/{self.path}"
-
-
 def _download_command(repo: str, revision: str, globs: tuple[str, ...]) -> str:
     """Always names the files: the repository may hold a hundred times as much."""
     included = " ".join(f"--include '{glob}'" for glob in globs)

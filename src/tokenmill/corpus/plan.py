@@ -28,14 +28,16 @@ class Plan:
     identity: dict[str, Any]  # what determines the bytes: options, encoding, versions
     inputs: tuple[Input, ...]
     slices: SliceTable
-    # Notes, revisions, source_paths and the ends of spans affect no byte of the output, so they are
-    # saved with the plan but are not part of `plan_id`.
+    # Notes, revisions, source_paths and footers affect no byte of the output, so they are saved
+    # with the plan but are not part of `plan_id`.
     notes: tuple[str, ...] = ()  # on how the corpus was found
     revisions: Mapping[str, str] = field(default_factory=dict)  # commits of the Hub's branches
     saved_id: str = field(default="", compare=False)  # the id in the loaded file
     source_paths: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by named source
     kept_types: str | None = None  # of the columns of --keep (corpus/readers/kept_columns.py)
     run: str = ""  # makes the id one that no other plan has
+    # Hashes of the footers that it was made from, by input: no hash of the Hub covers these alone.
+    footers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def text_bytes(self) -> int:
@@ -46,7 +48,7 @@ class Plan:
         return self.saved_id or hashlib.sha256(self.to_json()).hexdigest()
 
     def to_json(self) -> bytes:
-        """The bytes whose hash is the plan's id: everything except notes and revisions."""
+        """The bytes whose hash is the plan's id."""
         return json.dumps(self._to_plain(), sort_keys=True).encode()
 
     def with_own_id(self) -> Plan:
@@ -69,15 +71,17 @@ class Plan:
             if plain.get("tokenmill_plan") != PLAN_VERSION:
                 raise ValueError(f"plan version {plain.get('tokenmill_plan')!r}")
             inputs = tuple(Input(*fields) for fields in plain["inputs"])
-            ends = plain.get("end_bytes", [])
-            slices = SliceTable.from_plain(inputs, {**plain["slices"], "end_bytes": ends})
+            slices = SliceTable.from_plain(inputs, plain["slices"])
             notes = tuple(str(note) for note in plain.get("notes", ()))
             revisions = {str(name): str(c) for name, c in plain.get("revisions", {}).items()}
             plan_id = str(plain.get("plan_id", checksum_of(data)))
             paths = {str(n): list(map(str, p)) for n, p in plain.get("source_paths", {}).items()}
             types = plain.get("kept_types")
             identity, run = plain["identity"], str(plain.get("run", ""))
-            return Plan(identity, inputs, slices, notes, revisions, plan_id, paths, types, run)
+            footers = {str(name): str(one) for name, one in plain.get("footers", {}).items()}
+            return Plan(
+                identity, inputs, slices, notes, revisions, plan_id, paths, types, run, footers
+            )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise DamagedWorkError(
                 f"{path} is not a plan that this version can read: {error!r}",
@@ -96,9 +100,7 @@ class Plan:
 
     def _checksummed(self) -> bytes:
         beside: dict[str, Any] = {"notes": self.notes, "revisions": self.revisions}
-        beside |= {"source_paths": self.source_paths}
-        if any(self.slices.end_bytes):
-            beside |= {"end_bytes": self.slices.end_bytes.tolist()}
+        beside |= {"source_paths": self.source_paths, "footers": self.footers}
         beside = {name: value for name, value in beside.items() if value}
         if not beside:
             return checksummed(self.to_json())  # its checksum is the plan's id

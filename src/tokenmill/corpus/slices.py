@@ -28,7 +28,6 @@ class SliceTable(Sequence[Slice]):
         self._first = first  # the index of the first slice
         self._ends = array("q")  # of each slice: the row after its last span
         self._columns = tuple(array("q") for _ in COLUMNS)
-        self.end_bytes = array("q")  # of each span; empty: unknown
 
     @staticmethod
     def of(inputs: Sequence[Input], slices: Iterable[Slice]) -> SliceTable:
@@ -40,7 +39,6 @@ class SliceTable(Sequence[Slice]):
                 rest = (_NOTHING if n is None else n for n in (s.num_rows, s.max_rows))
                 for column, number in zip(table._columns, (*row, *rest), strict=True):
                     column.append(number)
-                table.end_bytes.append(s.end_byte)
             table._ends.append(len(table._columns[0]))
         return table
 
@@ -58,9 +56,6 @@ class SliceTable(Sequence[Slice]):
         positions = table._columns[0]
         if num_rows != {table._ends[-1] if table._ends else 0}:
             raise ValueError("columns of different lengths")
-        table.end_bytes = array("q", plain.get("end_bytes", ()))
-        if len(table.end_bytes) not in (0, len(positions)):
-            raise ValueError("ends of other spans")
         if positions and not 0 <= min(positions) <= max(positions) < len(inputs):
             raise ValueError("a span of no input")
         return table
@@ -127,7 +122,6 @@ class SliceTable(Sequence[Slice]):
             first_row,
             None if num_rows == _NOTHING else num_rows,
             None if max_rows == _NOTHING else max_rows,
-            self.end_bytes[row] if self.end_bytes else 0,
         )
 
     def _part(self, start: int, stop: int, step: int) -> SliceTable:
@@ -138,5 +132,4 @@ class SliceTable(Sequence[Slice]):
         first, last = self._row(start), self._row(stop)
         part._ends = array("q", (end - first for end in self._ends[start:stop]))
         part._columns = tuple(column[first:last] for column in self._columns)
-        part.end_bytes = self.end_bytes[first:last]
         return part

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 HUB_SCHEME = "hf://"  # of sources on the Hugging Face Hub
@@ -75,8 +75,6 @@ class Span:
     first_row: int = 0  # number of the span's first row in its file, if known
     num_rows: int | None = None  # rows in the span, if the file states them
     max_rows: int | None = None  # read no further than this (--limit-docs)
-    # What it reads is before this byte, or in the file's footer; 0: unknown.
-    end_byte: int = field(default=0, compare=False)
 
     @property
     def is_ruled_out(self) -> bool:
@@ -94,10 +92,6 @@ class Slice:
     # copies of earlier ones, to be left out (--dedup; encode/pruning.py).
     original: int | None = None
     copies: str = ""
-    # A slice may be read while its files are still arriving (run/early_slices.py). Its part then
-    # goes to this folder; once they are complete, `early_record` is the part's record as JSON.
-    early_folder: str = ""
-    early_record: str = ""
 
     @property
     def text_bytes(self) -> int:
@@ -107,11 +101,6 @@ class Slice:
     def source(self) -> str:
         """The named source of the whole slice; "" if sources have no names."""
         return self.spans[0].input.source
-
-    @property
-    def is_early(self) -> bool:
-        """Whether its files may not be complete."""
-        return bool(self.early_folder) and not self.early_record
 
     @property
     def is_pruning(self) -> bool:
@@ -144,8 +133,6 @@ class Slice:
             "max_tokens": self.max_tokens,
             "original": self.original,
             "copies": self.copies,
-            "early_folder": self.early_folder,
-            "early_record": self.early_record,
             "inputs": [source.to_plain() for source in inputs],
             "spans": [
                 [
@@ -165,5 +152,5 @@ class Slice:
     def from_plain(plain: dict[str, Any]) -> Slice:
         inputs = [Input(*fields) for fields in plain["inputs"]]
         spans = tuple(Span(inputs[i], *rest) for i, *rest in plain["spans"])
-        rest = ("max_tokens", "original", "copies", "early_folder", "early_record")
+        rest = ("max_tokens", "original", "copies")
         return Slice(plain["index"], spans, *(plain[name] for name in rest))

@@ -1,7 +1,7 @@
 """A dataset on the Hugging Face Hub, read through its cache: `hf://datasets/OWNER/NAME[@REVISION]`.
 
 Its files are downloaded once into `huggingface_hub`'s cache, with their hashes compared
-(corpus/hub.py), so that offline mode finds them. A snapshot there is a folder of links to blobs,
+(storage/hub.py), so that offline mode finds them. A snapshot there is a folder of links to blobs,
 which may be links into a store that all repositories share: links that stay within the cache are
 followed.
 """
@@ -11,21 +11,20 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from typing import TYPE_CHECKING
 
-from tokenmill.corpus.hub_names import MAIN, SCHEME, HubFile, HubSource
+from tokenmill.corpus.hub_names import MAIN, SCHEME, HubSource
 from tokenmill.errors import ConfigError
 from tokenmill.storage.folder_files import FolderFiles
-
-if TYPE_CHECKING:
-    from tokenmill.corpus.hub import Hub
 
 _URL = re.compile(rf"{SCHEME}(?:datasets/)?(\w[\w.-]*/\w[\w.-]*)(?:@([^/:]+))?(/.*)?")
 
 
 def snapshot_files(url: str) -> FolderFiles:
     """The files of a dataset, or of a folder of it, after downloading those that are missing."""
-    from tokenmill.corpus.hub import Hub  # 25 ms, and every run imports this module
+    # 25 ms, and every run imports this module
+    from tokenmill.corpus.downloads import Downloads
+    from tokenmill.corpus.hub_listing import HubListing
+    from tokenmill.storage.hub import Hub
 
     match = _URL.fullmatch(url)
     if match is None:
@@ -35,16 +34,13 @@ def snapshot_files(url: str) -> FolderFiles:
         )
     repo, revision, folder = match[1], match[2] or MAIN, (match[3] or "").strip("/")
     source = HubSource(repo, revision.replace("%2F", "/"), f"{folder}/**" if folder else "**")
-    with contextlib.closing(Hub(None, lambda message: None)) as hub:
-        found = hub.files(source)
-        missing = [file for file in found if not hub.is_here(file)]
-        with contextlib.closing(hub.downloads(missing)) as downloads:
+    with contextlib.closing(Hub(lambda message: None)) as hub:
+        listing = HubListing(hub, {})
+        found = listing.files(source)
+        with contextlib.closing(Downloads(hub, found)) as downloads:
             downloads.wait()
-        hub.keep_revisions()
-        snapshot = _snapshot(hub, found[0])
+        for commit in listing.used.values():
+            hub.keep_revision(source.repo, source.revision, commit)
+        snapshot = hub.place(found[0]).removesuffix("/" + found[0].path)
     cache = os.path.dirname(os.path.dirname(os.path.dirname(snapshot)))
     return FolderFiles(os.path.join(snapshot, folder) if folder else snapshot, within=cache)
-
-
-def _snapshot(hub: Hub, file: HubFile) -> str:
-    return hub.local_path(file).removesuffix("/" + file.path)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenmill.config import Config
-from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.hub_inputs import HubInputs
 from tokenmill.corpus.hub_names import DatasetName, hub_source
 from tokenmill.corpus.plan import Plan, identity_differences
 from tokenmill.corpus.spans import HUB_SCHEME
@@ -31,7 +31,7 @@ class BegunRun:
     revisions: Mapping[str, str] = field(default_factory=dict)
     names: tuple[str, ...] = ()  # of all its inputs
 
-    def require_cached(self, remote: RemoteInputs) -> None:
+    def require_cached(self, remote: HubInputs) -> None:
         """Raise NetworkError if, in offline mode, the cache lacks files of this run: that is not a
         change of its inputs."""
         here = {source.name for source in remote.inputs}

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar
 
 from tokenmill.config import Config
-from tokenmill.corpus.fetch import most_bytes_ahead
+from tokenmill.corpus.hub_inputs import most_bytes_ahead
 from tokenmill.corpus.plan import Plan, identity_differences
 from tokenmill.corpus.spans import HUB_SCHEME, Input
 from tokenmill.dataset import bucket_runs, publication

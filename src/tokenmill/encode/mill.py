@@ -26,7 +26,6 @@ from tokenmill.corpus.spans import Slice, Span
 from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
 from tokenmill.encode.content import SliceContent
 from tokenmill.encode.documents import data_of, document_bytes, held_out, specials_per_document
-from tokenmill.encode.early import saved_early
 from tokenmill.encode.job import NO_CAUTION, Caution, Job, Report, Step
 from tokenmill.encode.kept_file import rows_kept
 from tokenmill.encode.part import EncodedBatch, PartWriter
@@ -53,17 +52,6 @@ def encode_slice(
     """
     if slice_.is_pruning:
         return pruned(job, slice_)
-    if slice_.early_record and (record := saved_early(job, slice_)) is not None:
-        return record
-    if slice_.is_early:
-        try:
-            return _encode(replace(job, work=slice_.early_folder), slice_, report, caution)
-        except Exception:  # perhaps because the bytes are wrong: nobody has compared their hash yet
-            return PartRecord.failed_early(slice_.index, job.plan_id)
-    return _encode(job, slice_, report, caution)
-
-
-def _encode(job: Job, slice_: Slice, report: Report | None, caution: Caution) -> PartRecord:
     writer = PartWriter(
         job.work,
         slice_.index,
@@ -89,7 +77,6 @@ def _encode(job: Job, slice_: Slice, report: Report | None, caution: Caution) ->
             quarantined,
             content=work.content.digest,
             last_place=work.last_place,
-            is_early=slice_.is_early,
         )
     finally:
         writer.discard()

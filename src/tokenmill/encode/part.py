@@ -123,9 +123,8 @@ class PartWriter:
         *,
         content: str = "",
         last_place: str = "",
-        is_early: bool = False,
     ) -> PartRecord:
-        """The part's record, which is saved unless the part was made early."""
+        """Save the part's record, and return it."""
         if any(self._held) or not self._chunks:
             self._write_chunk()
         for file in self._files.values():
@@ -148,11 +147,9 @@ class PartWriter:
             last_place,
             (_size(kept[0]), _size(kept[1])),
             (_digest(kept[0]), _digest(kept[1])),
-            is_early=is_early,
             content=content,
         )
-        if not is_early:
-            record.save(self._work)
+        record.save(self._work)
         return record
 
     def discard(self) -> None:

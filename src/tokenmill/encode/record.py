@@ -91,14 +91,7 @@ class PartRecord:
     kept_bytes: tuple[int, int] = (0, 0)  # of each split's kept file (--keep); 0: there is none
     kept_checksum: tuple[str, str] = ("", "")
     part_index: int | None = None  # in its part's name, if that is not the slice's index
-    # Made from files that may not be complete (early.py), and not saved. Without chunks: that
-    # failed, and there is no part.
-    is_early: bool = False
     content: str = ""  # the hash of the rows of local inputs (content.py)
-
-    @staticmethod
-    def failed_early(slice_index: int, plan_id: str) -> PartRecord:
-        return PartRecord(slice_index, plan_id, (0, 0), ("", ""), (), Counts(), is_early=True)
 
     @property
     def part(self) -> int:
@@ -128,7 +121,6 @@ class PartRecord:
             "quarantined": [asdict(row) for row in self.quarantined],
             **({"last_place": self.last_place} if self.last_place else {}),
             **self._kept_to_plain(),
-            **({"is_early": True} if self.is_early else {}),
             **({"content": self.content} if self.content else {}),
         }
 
@@ -153,7 +145,6 @@ class PartRecord:
             plain.get("last_place", ""),
             _pair(plain.get("kept_bytes", [0, 0])),
             _pair(plain.get("kept_checksum", ["", ""])),
-            is_early=plain.get("is_early", False),
             content=plain.get("content", ""),
         )
 

@@ -3,7 +3,6 @@
 request.py      compares what is asked for with what the folder holds
 context.py      what every step needs: options, runner, watch, paths
 slice_queue.py  slices to the runner, records back
-early_slices.py slices of files that are still arriving
 completion.py   publishes the shards with their manifest
 partition.py    `--partition I/N`: encodes one share of a run; finish.py assembles all of them
 """

@@ -13,7 +13,7 @@ from tokenmill.assemble.books import Assembly
 from tokenmill.assemble.fitting import FittingOptions
 from tokenmill.assemble.sidecars import Sidecars
 from tokenmill.config import Config
-from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.hub_inputs import HubInputs
 from tokenmill.corpus.inputs import FoundInputs, found_inputs
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.planning import make_plan
@@ -33,7 +33,6 @@ from tokenmill.runners.start import cutting_runner
 from tokenmill.settings import identity_of, layout_of
 from tokenmill.storage import files
 from tokenmill.storage.scratch import scratch_folder
-from tokenmill.storage.store import store_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +46,10 @@ class RunContext:
     scratch: str  # a local folder for downloads
 
     @property
-    def can_read_early(self) -> bool:
-        """Whether slices are read on this machine, where files arrive, and parts can be moved."""
-        return self.config.runner != "ray" and store_of(self.config.out).has_renames
-
-    @property
     def identity(self) -> dict[str, Any]:
         return identity_of(self.config, self.encoding)
 
-    def plan_of(self, found: FoundInputs, remote: RemoteInputs) -> Plan:
+    def plan_of(self, found: FoundInputs, remote: HubInputs) -> Plan:
         """A new plan; nothing is written to the output folder."""
         structures = os.path.join(self.scratch, "structure")
         files.make_folder(structures)
@@ -64,7 +58,13 @@ class RunContext:
         files.remove_folder(structures)
         revisions = {**remote.revisions, **model_revision(self.encoding)}
         paths = {s.name: [*map(as_typed, s.paths)] for s in self.config.named}
-        return replace(plan, notes=found.notes, revisions=revisions, source_paths=paths)
+        return replace(
+            plan,
+            notes=found.notes,
+            revisions=revisions,
+            source_paths=paths,
+            footers=dict(remote.footers),
+        )
 
     def job_of(self, plan: Plan) -> Job:
         work = Workspace(self.config.out).work_of(plan.plan_id)
@@ -82,12 +82,12 @@ def new_plan(
         runner = runner or stack.enter_context(cutting_runner(config))
         folder = stack.enter_context(scratch_folder())
         context = RunContext(config, encoding, runner, watch or SilentWatch(), folder)
-        remote = RemoteInputs(config, folder, lambda message: None)
+        remote = HubInputs(config, folder, lambda message: None)
         stack.enter_context(contextlib.closing(remote))
         return context.plan_of(all_inputs(config, remote), remote)
 
 
-def all_inputs(config: Config, remote: RemoteInputs) -> FoundInputs:
+def all_inputs(config: Config, remote: HubInputs) -> FoundInputs:
     """Every input of the corpus, local or remote, in order. Raises if the output would replace
     one."""
     found = found_inputs(config, remote.inputs, remote.again)

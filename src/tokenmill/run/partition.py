@@ -21,7 +21,7 @@ from tokenmill.assemble.duplicates import forget_without_hashes
 from tokenmill.assemble.parts_in_use import UsedParts
 from tokenmill.assemble.resume import earlier_records, needed_files
 from tokenmill.config import Config, Partition
-from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.hub_inputs import HubInputs
 from tokenmill.corpus.inputs import FoundInputs
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.spans import Slice
@@ -89,7 +89,7 @@ def encode_partition(
     with (
         # Not in the work folder, so that a task can remove its own downloads.
         scratch_folder() as scratch,
-        contextlib.closing(RemoteInputs(config, scratch, watch.notice, begun.revisions)) as remote,
+        contextlib.closing(HubInputs(config, scratch, watch.notice, begun.revisions)) as remote,
     ):
         begun.require_cached(remote)
         context = RunContext(config, encoding, runner, watch, scratch)
@@ -131,7 +131,7 @@ def _warn(watch: RunWatch, partition: Partition, other: str) -> None:
 
 
 def _encode(
-    context: RunContext, plan: Plan, partition: Partition, found: FoundInputs, remote: RemoteInputs
+    context: RunContext, plan: Plan, partition: Partition, found: FoundInputs, remote: HubInputs
 ) -> Ledger:
     """Encode the slices of the partition that have no record; returns all its records."""
     job, watch = context.job_of(plan), context.watch
@@ -156,6 +156,7 @@ def _encode(
         return slice_.index in damaged or not is_recorded(slice_.index)
 
     slices = [plan.slices[index].read_from(moved) for index in missing]
+    remote.footers |= plan.footers
     queue = SliceQueue(slices, remote, is_wanted=is_wanted)
     with contextlib.closing(encoded(context, job, queue)) as fresh:
         for record in fresh:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.hub_inputs import HubInputs
 from tokenmill.corpus.inputs import FoundInputs
 from tokenmill.corpus.plan import Plan, differences, input_differences
 from tokenmill.corpus.spans import Input
@@ -50,7 +50,7 @@ class PrepareRequest:
         return self.read_again(manifest)
 
 
-def request_of(context: RunContext, found: FoundInputs, remote: RemoteInputs) -> PrepareRequest:
+def request_of(context: RunContext, found: FoundInputs, remote: HubInputs) -> PrepareRequest:
     """The request of a run that can read its inputs."""
 
     def read_again(manifest: Manifest) -> list[str]:

@@ -10,12 +10,11 @@ from typing import Any
 
 from tokenmill.assemble.books import Assembly
 from tokenmill.assemble.selection import ALL_RECORDS, RecordSelection
-from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.hub_inputs import HubInputs
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.job import Job
 from tokenmill.encode.record import PartRecord
 from tokenmill.run.context import RunContext
-from tokenmill.run.early_slices import EarlySlices
 from tokenmill.run.watch import tell_limit
 from tokenmill.runners import Stopped
 from tokenmill.runners.workload import Workload
@@ -24,25 +23,21 @@ from tokenmill.runners.workload import Workload
 @dataclass(frozen=True, slots=True)
 class SliceQueue:
     """Slices on their way to the runner: each once its inputs are here, `selection` asks for it and
-    it is still wanted. Without `remote`, all inputs are here. With `early`, slices may begin before
-    their files are complete."""
+    it is still wanted. Without `remote`, all inputs are here."""
 
     slices: Sequence[Slice]
-    remote: RemoteInputs | None
+    remote: HubInputs | None
     selection: RecordSelection = ALL_RECORDS
     is_wanted: Callable[[Slice], bool] = lambda slice_: True
-    early: EarlySlices | None = None
     in_flight: dict[int, Slice] = field(default_factory=dict)  # by index
 
     def handed_out(self) -> Iterator[Slice | None]:
         """The slices to begin; None: nothing can begin yet."""
         arriving: Iterator[Slice | None] = iter(self.slices)
-        if self.early is not None:
-            arriving = self.early.as_they_arrive(self.slices)
-        elif self.remote is not None:
+        if self.remote is not None:
             arriving = self.remote.as_they_arrive(self.slices)
         for slice_ in self.selection.handed_out(arriving, self.in_flight):
-            if slice_ is not None and not slice_.is_pruning and not slice_.is_early:
+            if slice_ is not None and not slice_.is_pruning:
                 if not self.is_wanted(slice_):
                     continue
                 self.in_flight[slice_.index] = slice_
@@ -90,10 +85,7 @@ def encoded(
     running: Any = context.runner.run(job, workload, context.watch)  # a generator
     with contextlib.closing(running):
         for record in running:
-            if isinstance(record, PartRecord) and record.is_early:
-                assert queue.early is not None
-                queue.early.note(record)
-            elif isinstance(record, PartRecord):
+            if isinstance(record, PartRecord):
                 if record.slice_index in queue.in_flight:
                     context.watch.recorded(record)
                 for one in queue.passed_on(record):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.job import Step
 from tokenmill.encode.record import PartRecord
 from tokenmill.runners import Watch
+
+if TYPE_CHECKING:
+    from tokenmill.corpus.downloads import DownloadProgress
 
 
 class RunWatch(Watch, Protocol):

@@ -19,7 +19,6 @@ from typing import Any
 from tokenmill.corpus.readers import reader_for
 from tokenmill.corpus.spans import Slice, Span
 from tokenmill.encode.job import NO_CAUTION, Caution, Job, Step
-from tokenmill.encode.record import PartRecord
 from tokenmill.errors import WorkerError
 from tokenmill.runners.exit_diagnosis import Death, printable
 from tokenmill.storage.store import store_of
@@ -55,8 +54,6 @@ class Attempts:
     def failed(self, death: Death) -> str:
         """Record a failed attempt and return what happens next; WorkerError if there is nothing
         left to try."""
-        if self.slice_.is_early:
-            return "it is tried again once its files are complete"
         self._num_failed += 1
         self._is_memory |= death.is_memory
         if self._caution.one_by_one:
@@ -65,11 +62,6 @@ class Attempts:
             return f"it is tried again, attempt {self._num_failed + 1} of {MAX_ATTEMPTS}"
         self._next_caution(Caution(self._caution.skip, one_by_one=True))
         return "it is tried again document by document, to find the one that does this"
-
-    def failed_early(self) -> PartRecord:
-        """The record of an early slice whose worker died: bytes that may be wrong are not worth a
-        second attempt."""
-        return PartRecord.failed_early(self.slice_.index, self._job.plan_id)
 
     @property
     def is_alone(self) -> bool:

@@ -261,8 +261,6 @@ class Supervisor:
         for assignment in reversed(suspects):
             if isinstance(assignment, InputCutting) and assignment.is_done:
                 self._outbox.put(assignment)
-            elif isinstance(assignment, Attempts) and assignment.slice_.is_early:
-                self._outbox.put(assignment.failed_early())
             else:
                 self._retries.put_back([assignment])
         return outcome

@@ -327,7 +327,7 @@ def cut_inputs(order: dict[str, Any], send: Callable[..., None]) -> None:
             send("uncut", error.to_plain())
             return
         spans = [
-            (s.start, s.stop, s.text_bytes, s.first_row, s.num_rows, s.max_rows, s.end_byte)
+            (s.start, s.stop, s.text_bytes, s.first_row, s.num_rows, s.max_rows)
             for s in found.spans
         ]
         send("cut", spans, found.num_rows, found.kept_types)

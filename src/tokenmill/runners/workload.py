@@ -43,8 +43,8 @@ class Workload:
             pass
         slice_ = next(self._slices, self)
         if not isinstance(slice_, Workload):
-            if slice_ is not None and not slice_.is_early and not slice_.is_pruning:
-                self._num_slices -= 1  # an early slice comes again; prunings were not planned
+            if slice_ is not None and not slice_.is_pruning:
+                self._num_slices -= 1  # prunings were not planned
             return slice_
         self._num_slices = 0
         if is_closed:

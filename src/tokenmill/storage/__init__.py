@@ -4,9 +4,9 @@ files.py                what callers use: any file by its path or URL
 store.py                the contract of a store; which store a path belongs to
 local.py, disk.py       the local disk as a store; durable system calls
 objects/, retry.py      a bucket as a store, its requests; how requests are retried
+hub.py                  the Hugging Face Hub: which files a repository has, and their bytes
 new_file.py             a file that appears whole or not at all
 file_piece.py           one worker's bytes in a file that several workers write
-partial_file.py         a download that later attempts continue
 hashing.py              sha256 of files, whole or in pieces
 lock.py, scratch.py     who may write to a folder; local folders for temporary files
 disk_space.py           free space

@@ -47,12 +47,6 @@ def write_all(fd: int, view: memoryview) -> None:
         view = view[os.write(fd, view) :]
 
 
-def write_all_at(fd: int, view: memoryview, offset: int) -> None:
-    while view:
-        num_written = os.pwrite(fd, view, offset)
-        view, offset = view[num_written:], offset + num_written
-
-
 def write_sparse_file(path: str, num_bytes: int, pieces: dict[int, bytes]) -> None:
     """Write a file of `num_bytes` that holds only these pieces (offset -> bytes). Not durable."""
     with as_output_error("write", path):
@@ -102,14 +96,6 @@ def link_new(source: str, target: str) -> bool:
             return True
     fsync_folder(os.path.dirname(target))
     return True
-
-
-def symlink(points_to: str, path: str) -> None:
-    """Make `path` a symbolic link, replacing any file there."""
-    temporary = path + unique_suffix()
-    with as_output_error("create", path):
-        os.symlink(points_to, temporary)
-        os.replace(temporary, path)
 
 
 def sync_files(folder: str, names: Iterable[str]) -> None:

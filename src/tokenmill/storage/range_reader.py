@@ -62,12 +62,11 @@ class BackgroundCall(Generic[Result]):
             self._is_done.set()
 
     @property
-    def is_done(self) -> bool:
-        return self._is_done.is_set()
-
-    @property
     def has_failed(self) -> bool:
         return self._error is not None
+
+    def is_done_within(self, seconds: float) -> bool:
+        return self._is_done.wait(seconds)
 
     def result(self) -> Result:
         self._is_done.wait()

@@ -49,49 +49,36 @@ class Retry:
         self._notice = notice
         self._num_silent = num_silent  # retries per request without a notice
         self._contact = contact or Contact()
-        self.quickest_seconds = 0.0  # that a request has taken; 0: none has succeeded yet
 
     def result_of(self, request: Callable[[], Result]) -> Result:
         """The request's result, after retries; its last error once the retries are used up."""
-        began = time.monotonic()
+        began: float | None = None  # to fail
         attempt = 0
         while True:
-            time.sleep(max(0.0, self.silent_until - time.monotonic()))
-            asked_at = time.monotonic()
+            time.sleep(max(0.0, self._contact.silent_until - time.monotonic()))
             try:
                 result = request()
             except Exception as error:
-                pause = self.pause_after(error, attempt, began)
+                began = began or time.monotonic()
+                pause = self._pause_after(error, attempt, began)
                 if pause is None:
                     raise
                 time.sleep(pause)
                 attempt += 1
             else:
-                self.answered()
-                self._note_seconds(time.monotonic() - asked_at)
+                self._contact.has_answered = True
                 return result
 
-    def _note_seconds(self, seconds: float) -> None:
-        before = self.quickest_seconds
-        self.quickest_seconds = min(before, seconds) if before else seconds
-
-    def pause_after(self, error: Exception, attempt: int, began: float) -> float | None:
+    def _pause_after(self, error: Exception, attempt: int, began: float) -> float | None:
         """How long to wait before the next attempt; None: this error is final. `began`: when
         attempts began to fail."""
         self._contact.has_answered |= status_of(error) is not None
         asked = retry_after_seconds(error) or 0.0
-        self._contact.silent_until = max(self.silent_until, time.monotonic() + asked)
+        self._contact.silent_until = max(self._contact.silent_until, time.monotonic() + asked)
         pause = _pause_seconds(error, attempt, self._deadline(began) - time.monotonic())
         if pause is not None and attempt >= self._num_silent:
             self._notice(f"{message_of(error)}; trying again in {pause:.0f} s")
         return pause
-
-    @property
-    def silent_until(self) -> float:
-        return self._contact.silent_until
-
-    def answered(self) -> None:
-        self._contact.has_answered = True
 
     def _deadline(self, began: float) -> float:
         return began + (RETRY_SECONDS if self._contact.has_answered else UNREACHABLE_SECONDS)
@@ -141,7 +128,7 @@ _NETWORK_KINDS = {
 }
 
 
-def message_of(error: Exception) -> str:
+def message_of(error: BaseException) -> str:
     """The error in one line, without the query part of URLs: a signature there is a secret."""
     line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return re.sub(r"\?[^\s'\")]+", "", line)[:300]

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokenmill.arrays import mask, nulls_of
-from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.hub_inputs import HubInputs
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.prefetch import batches_of
 from tokenmill.corpus.readers import ReadOptions
@@ -153,7 +153,7 @@ def counted_words(
     plan: Plan,
     options: Mapping[str, ReadOptions],
     counter: WordCounter,
-    remote: RemoteInputs,
+    remote: HubInputs,
     kept: SavedCounts,
     num_threads: int,
     counted: Callable[[int], None] = lambda text_bytes: None,

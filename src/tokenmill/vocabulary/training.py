@@ -18,7 +18,7 @@ from typing import Any
 
 from tokenmill import __version__
 from tokenmill.config import Config
-from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.hub_inputs import HubInputs
 from tokenmill.corpus.inputs import found_inputs
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.planning import make_plan
@@ -131,7 +131,7 @@ def train(
     path = _output_path(config.out, overwrite)
     pattern = _usable(pattern_named(options.pattern, "a new vocabulary"))
     with scratch_folder() as scratch:
-        remote = RemoteInputs(config, scratch, watch.notice)
+        remote = HubInputs(config, scratch, watch.notice)
         with contextlib.closing(remote):
             config, plan = _plan(config, sample_bytes, remote, scratch, path)
             watch.planned(plan.slices.text_bytes)
@@ -285,7 +285,7 @@ def _usable(pattern: Pattern) -> Pattern:
 
 
 def _plan(
-    config: Config, sample_bytes: int | None, remote: RemoteInputs, scratch: str, path: str
+    config: Config, sample_bytes: int | None, remote: HubInputs, scratch: str, path: str
 ) -> tuple[Config, Plan]:
     files.make_folder(os.path.join(scratch, "structure"))
     found = found_inputs(config, remote.inputs, remote.again)

@@ -21,7 +21,6 @@ processes that may die (runners/input_cutting.py), except with --num-proc 1.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +39,7 @@ from tokenmill.corpus.readers.kept_columns import (
     raw_of,
     table_schema,
 )
-from tokenmill.corpus.readers.parquet_pages import READ_FAILURES, chunk_of, chunk_range
+from tokenmill.corpus.readers.parquet_pages import READ_FAILURES, chunk_of
 from tokenmill.corpus.readers.row_groups import Columns, GroupChoice, GroupReads, leaves_of
 from tokenmill.corpus.readers.row_text import RowText
 from tokenmill.corpus.readers.rows import (
@@ -50,7 +49,7 @@ from tokenmill.corpus.readers.rows import (
     text_batches,
     without_row_numbers,
 )
-from tokenmill.corpus.spans import HUB_SCHEME, Input, Span
+from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, NetworkError
 from tokenmill.storage.range_reader import RangedFile
 
@@ -73,8 +72,6 @@ class ParquetReader:
             groups = Span(source, 0, file.metadata.num_row_groups, 0)
             choice = GroupChoice(file, groups, self.options) if self.options.filters_rows else None
             spans = self._runs(file.metadata, columns.leaves, source, choice)
-            if source.name.startswith(HUB_SCHEME):  # it may still be arriving when it is read
-                spans = _with_ends(file.metadata, spans)
             return without_row_numbers(spans, self.options)
 
     def kept_schema(self, source: Input) -> pa.Schema:
@@ -183,25 +180,6 @@ class ParquetReader:
                 yield from _parts_chosen(chosen, found)
             else:
                 yield left_out(len(chosen.is_in))
-
-
-def _with_ends(metadata: pq.FileMetaData, spans: list[Span]) -> list[Span]:
-    """The spans with the bytes at which their row groups end, whichever columns are read."""
-    try:
-        ends = [max(_chunk_ends(metadata, span), default=0) for span in spans]
-    except (IndexError, OverflowError, *READ_FAILURES):
-        return spans  # a column that is not read may be damaged
-    return [
-        dataclasses.replace(span, end_byte=end) if end <= span.input.num_bytes else span
-        for span, end in zip(spans, ends, strict=True)
-    ]
-
-
-def _chunk_ends(metadata: pq.FileMetaData, span: Span) -> Iterator[int]:
-    for number in range(span.start, span.stop):
-        group = metadata.row_group(number)
-        for column in range(group.num_columns):
-            yield chunk_range(group.column(column))[1]
 
 
 def _columns(file: pq.ParquetFile, names: Iterable[str]) -> Columns:

@@ -14,8 +14,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tokenmill.corpus.hub_digests import digest_of
-from tokenmill.corpus.hub_names import SCHEME, HubFile, HubSource
+from tokenmill.corpus.hub_inputs import input_of
+from tokenmill.corpus.hub_names import SCHEME, HubSource
 from tokenmill.corpus.source_files import inputs_of
 from tokenmill.corpus.spans import Input
 from tokenmill.dataset.manifest import ManifestInput
@@ -98,16 +98,16 @@ def _where_it_was(entry: ManifestInput, input_format: str | None) -> Input | _Lo
 
 def _in_cache(entry: ManifestInput, input_format: str | None) -> Input | _Lost:
     """A file from the Hub, if the cache still has it. Fetches nothing."""
-    from tokenmill.corpus.hub import Hub  # imports HTTP
+    from tokenmill.storage.hub import Hub, HubFile
 
     try:
         source = HubSource.parsed(entry.path)
-        hub = Hub(None, lambda message: None)
+        hub = Hub(lambda message: None)
         file = HubFile(source.repo, source.revision, source.pattern, entry.num_bytes, entry.digest)
-        if not hub.is_here(file):
+        if hub.path(file) is None:
             fetch = f"{source.download_command}, then --source DIR"
             return _Lost(f"{entry.path} was not found in the cache of the Hub", fetch)
-        here = hub.input(file, input_format)
+        here = input_of(hub, file, input_format)
     except ConfigError as error:
         return _Lost(error.message, error.hint or _MOVED)
     return _unchanged(here, entry) or _changed(here, entry)
@@ -219,6 +219,8 @@ def _digest(here: Input, algorithm: str) -> str:
         return here.digest
     if here.has_tag or algorithm in ("", "tag"):
         return ""
+    from tokenmill.storage.hub import digest_of
+
     return digest_of(here.path, algorithm)
 
 

@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 
 
 def is_url(path: str) -> bool:
-    """Whether this is an object store's URL; `hf://` is not (corpus/hub.py)."""
+    """Whether this is an object store's URL; `hf://` is not (storage/hub.py)."""
     match = _SCHEME.match(path)
     return match is not None and match[1] != "hf"
 

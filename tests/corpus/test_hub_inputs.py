@@ -13,28 +13,28 @@ from hub_client import connect
 from hub_corpus import FILES
 from hub_server import HubServer
 from tokenmill.config import Config
-from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.hub_inputs import HubInputs
 from tokenmill.corpus.spans import Slice, Span
 
 NAME = "some/corpus"
 
 
 @pytest.fixture
-def remote_inputs(monkeypatch, tmp_path) -> Iterator[Callable[..., RemoteInputs]]:
+def remote_inputs(monkeypatch, tmp_path) -> Iterator[Callable[..., HubInputs]]:
     with HubServer(FILES, repo=NAME) as server, contextlib.ExitStack() as stack:
         connect(monkeypatch, server.url, tmp_path / "home")
 
-        def made(**options: Any) -> RemoteInputs:
+        def made(**options: Any) -> HubInputs:
             sources = (f"hf://datasets/{NAME}/**/*.parquet",)
             config = Config(sources=sources, out=str(tmp_path / "out"), **options)
-            found = RemoteInputs(config, str(tmp_path), lambda message: None)
+            found = HubInputs(config, str(tmp_path), lambda message: None)
             stack.callback(found.close)
             return found
 
         yield made
 
 
-def slices_of(remote: RemoteInputs, order: int) -> list[Slice]:
+def slices_of(remote: HubInputs, order: int) -> list[Slice]:
     spans = [Span(source, 0, 1, 1) for source in remote.inputs[::order]]
     return [Slice(index, (span,)) for index, span in enumerate(spans)]
 
@@ -61,7 +61,7 @@ def test_files_that_may_not_be_needed_wait_for_the_plan(option, remote_inputs):
 def test_files_come_in_the_order_of_the_plan_even_if_they_were_begun_in_another(
     order, remote_inputs, monkeypatch
 ):
-    monkeypatch.setattr("tokenmill.corpus.fetch.AHEAD_BYTES", 100_000)  # one file
+    monkeypatch.setattr("tokenmill.corpus.hub_inputs.AHEAD_BYTES", 100_000)  # one file
     remote = remote_inputs(keep_downloads=False)
     remote.begin_all(remote.inputs)
     slices = slices_of(remote, order)
