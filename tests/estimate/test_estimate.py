@@ -178,7 +178,7 @@ def test_sample_of_any_kind_of_file_is_near(kind, tmp_path):
     found = [estimated(folder, seed, **separator_of(kind)) for seed in range(10)]
     require_near(found, num_tokens(ONE_LANGUAGE))
     for one in found:
-        assert one.num_documents == pytest.approx(len(ONE_LANGUAGE), rel=0.01)
+        assert one.num_documents == pytest.approx(len(ONE_LANGUAGE), rel=0.1)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "jsonl.gz"])
