@@ -71,6 +71,7 @@ MAX_FOOTERS = 24  # fetched from the Hub; they stand for those of the other file
 # encodes alone: fitted to runs with 2 workers.
 WORKER_EFFICIENCY = 0.7
 START_SECONDS = 1.0
+_NO_TEXTS = pa.nulls(0, pa.large_string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,7 @@ class _Survey:
 
     def total(self, spans: Sequence[Span], sample: Sample) -> _Total:
         text_bytes = sum(span.text_bytes for span in spans)
-        self._encoding.encode_array(pa.nulls(0, pa.large_string()))  # loads the engine
+        self._encoding.encode_array(_NO_TEXTS)  # loads the engine
         if text_bytes <= sample.counted_bytes:
             return self._count(spans)
         found = np.array(list(self._rates(spans, text_bytes, sample)))
@@ -258,7 +259,7 @@ class _Survey:
     ) -> tuple[pa.LargeStringArray, float]:
         """The texts of the first spans, and how many planned bytes they are; of a span that is too
         large a part, if something says how much of the span that is."""
-        parts = [pa.nulls(0, pa.large_string())]
+        parts: list[pa.LargeStringArray] = []
         planned = 0.0
         for whole in spans[:MAX_FILES]:
             if planned >= num_wanted:
@@ -273,7 +274,9 @@ class _Survey:
                     share = num_rows / min(span.num_rows, span.max_rows or span.num_rows)
                     break
             planned += share * span.text_bytes
-        return pa.concat_arrays(parts), max(1.0, planned)
+        # A file that is one text is mapped, and not copied.
+        texts = parts[0] if len(parts) == 1 else pa.concat_arrays([*parts, _NO_TEXTS])
+        return texts, max(1.0, planned)
 
     def _documents(self, span: Span) -> Iterator[DocumentTexts]:
         began = time.perf_counter()

@@ -508,6 +508,24 @@ def test_files_on_the_hub_are_known_by_their_footers_and_not_fetched(hub):
     assert found["download_bytes"] == found["input_bytes"]
 
 
+def test_some_footers_stand_for_those_of_many_files(hub):
+    script = """
+import importlib, json
+from tokenmill.config import Config
+module = importlib.import_module("tokenmill.estimate")
+module.MAX_FOOTERS = 1
+found = module.estimate(Config(sources=("hf://datasets/OWNER/NAME/data/*.parquet",)))
+print(json.dumps(found.to_plain()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=hub[1], capture_output=True, text=True, check=True
+    )
+    found = json.loads(done.stdout)
+    assert found["num_documents"] == pytest.approx(900, rel=0.1)
+    text_bytes = sum(len(text.encode()) for texts in HUB_TEXTS for text in texts)
+    assert found["text_bytes"] == pytest.approx(text_bytes, rel=0.3)
+
+
 def test_files_that_are_not_parquet_are_not_fetched_either(hub):
     found = estimated_on(hub, "hf://datasets/OWNER/NAME/lines/*.jsonl")
     assert found["method"] == "assumed" and found["text_bytes"] == 22 * 5000
