@@ -4,6 +4,7 @@ killed, or uploads something else there."""
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import signal
@@ -147,6 +148,10 @@ def test_late_run_when_held_at_any_write_then_the_newer_dataset_is_whole(
         except ConflictError as error:
             assert error.exit_code == 6
             num_late += 1
+            left = objects_in(s3, bucket, f"{number}/out/")
+            folder = json.loads(left["tokenmill.json"])["folder"]
+            others = {name for name in left if not name.startswith(f"{folder}/")}
+            assert others == {"tokenmill.json", ".tokenmill/run.json"}, held
         s3.hold = lambda request: None
         if not held:
             break
