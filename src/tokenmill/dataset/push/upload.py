@@ -121,23 +121,19 @@ def push(
         with _explained(there.name):
             there.make(private)
             head, present = there.listed()
-            has_own_card = False
-            if there.is_copy_of_main(head):
-                overwrite = True
-            elif CARD_NAME in present:
-                has_own_card = not is_untouched(there.content(present[CARD_NAME]))
+            is_new = there.is_copy_of_main(head)
+            has_own_card = not is_new and there.has_own_card(present)
             card = None if has_own_card else card_of(manifest, there.name, revision)
             wanted = _files(files, manifest, data, card)
             old = there.content(present[MANIFEST_NAME]) if MANIFEST_NAME in present else data
-            if not overwrite:
+            if not (overwrite or is_new):
                 _require_free(there.name, wanted, present, None if old == data else old)
             missing = [file for file in wanted if not file.is_at(present.get(file.name))]
             stale = _stale(old, wanted, present)
             if missing or stale:
                 if not private:
                     _warn_of_paths(manifest, notice)
-                sent_bytes = sum(file.num_bytes for file in missing)
-                progress(f"uploading {counted(len(missing), 'file')}", 0, sent_bytes)
+                progress(f"uploading {counted(len(missing), 'file')}", 0, 0)
                 if old != data and len(missing) + len(stale) > COMMIT_FILES:
                     stale.insert(0, MANIFEST_NAME)  # until the new one is there
                 head = there.send(missing, stale, head)
@@ -211,6 +207,10 @@ class Repository:
     def is_copy_of_main(self, head: str) -> bool:
         """Whether nothing was committed to this branch yet, so that nothing there can be lost."""
         return self.branch != MAIN and self._hub.commit(self.name, MAIN) == head
+
+    def has_own_card(self, present: Mapping[str, HubFile]) -> bool:
+        """Whether somebody wrote or edited the card that is there."""
+        return CARD_NAME in present and not is_untouched(self.content(present[CARD_NAME]))
 
     def content(self, file: HubFile) -> bytes:
         """A small file."""
