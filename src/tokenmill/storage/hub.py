@@ -357,7 +357,7 @@ class Hub:
                 raise ConnectionError(f"{file.url}: {len(data):,} bytes of {num_bytes:,}")
             return data
 
-        return self._answer(file, request)
+        return self.answer(file.url, request)
 
     def _downloaded(self, file: HubFile, cache: str, transfer: Transfer, is_forced: bool) -> str:
         def request() -> str:
@@ -382,10 +382,10 @@ class Hub:
             return str(call.result())
 
         with _disk_errors(cache, _ROOM_ELSEWHERE if self._folder is None else None):
-            return self._answer(file, request)
+            return self.answer(file.url, request)
 
-    def _answer(self, file: HubFile, request: Callable[[], Result]) -> Result:
-        """The request's result, after retries and, if Xet fails, without it."""
+    def answer(self, url: str, request: Callable[[], Result]) -> Result:
+        """The result of a request for a URL, after retries and, if Xet fails, without it."""
         num_refused = 0
 
         def attempt() -> Result:
@@ -401,7 +401,7 @@ class Hub:
                     num_refused += 1
                     if num_refused > MAX_REFUSED_ADDRESSES:
                         raise AddressRefused(message_of(error)) from None
-                    raise ConnectionError(f"the CDN refused the address of {file.url}") from None
+                    raise ConnectionError(f"the CDN refused the address of {url}") from None
                 if not has_xet or not _is_of_xet(error):
                     raise error from error.__cause__
                 self._leave_xet(f"{type(error).__name__}: {message_of(error)}")
@@ -411,7 +411,7 @@ class Hub:
             return self.retry.result_of(attempt)
         except AddressRefused as refused:
             raise NetworkError(
-                f"{file.url}: the CDN refused the addresses that the Hub gave: {refused}",
+                f"{url}: the CDN refused the addresses that the Hub gave: {refused}",
                 hint="does a firewall stand between? Run the same command again: it resumes",
             ) from None
 
@@ -429,7 +429,7 @@ class Hub:
                 return
             constants.HF_HUB_DISABLE_XET = self._has_left_xet = True
         if why:
-            self.notice(f"Xet storage fails, so files come over HTTP from now on: {why}")
+            self.notice(f"Xet storage fails, so plain HTTP is used from now on: {why}")
 
     def _unlock(self, file: HubFile, cache: str) -> None:
         """Remove the lock of a download that was left behind: it may never release it. The client
