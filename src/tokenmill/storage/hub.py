@@ -27,7 +27,6 @@ from tokenmill.storage.output_errors import as_output_error
 from tokenmill.storage.range_reader import BackgroundCall
 from tokenmill.storage.retry import Notice, Retry, is_network_error, message_of, status_of
 
-SCHEME = "hf://"  # of everything on the Hub
 DATASET = "dataset"  # the type of repository
 # Without a byte for so long, a download is left behind. The client itself gives up on silent HTTP
 # connections, after at most 66 seconds; `hf_xet` has been seen to wait for ever.
@@ -70,7 +69,7 @@ class HubFile:
 
     @property
     def url(self) -> str:
-        return f"{SCHEME}datasets/{self.repo}@{self.commit}/{self.path}"
+        return f"hf://datasets/{self.repo}@{self.commit}/{self.path}"
 
 
 def digest_of(path: str, algorithm: str) -> str:
@@ -248,7 +247,7 @@ class Hub:
                 commit,
                 os.path.relpath(path, snapshot).replace(os.sep, "/"),
                 os.path.getsize(path),
-                _cached_digest(path),
+                cached_digest(path),
             )
             for path in sorted(paths)
             if os.path.exists(path)
@@ -495,9 +494,10 @@ def _is_below(path: str) -> bool:
     return not {"", ".", ".."} & set(path.split("/"))
 
 
-def _cached_digest(path: str) -> str:
-    """In the cache, a snapshot's entries are links to blobs named by their hash. A blob may be a
-    link, too, into the store that all repositories share, whose names are other hashes."""
+def cached_digest(path: str) -> str:
+    """The hash that a file of the cache must have. A snapshot's entries are links to blobs named by
+    their hash. A blob may be a link, too, into the store that all repositories share, whose names
+    are other hashes."""
     if not os.path.islink(path):  # a cache that was copied without its links
         return digest_of(path, "sha256")
     blob = os.path.basename(os.readlink(path))
