@@ -58,8 +58,9 @@ class NamedSource:
                 f"source {name} has no paths",
                 hint=f'{name}=corpus/{name}/ on the command line, or paths = "corpus/{name}/"',
             )
-        some = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-        if not isinstance(some, Iterable) or not all(isinstance(p, (str, os.PathLike)) for p in some):
+        is_one = isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable)
+        some: list[Any] = [paths] if is_one else list(paths)
+        if not all(isinstance(path, (str, os.PathLike)) for path in some):
             raise ConfigError(
                 f"source {name} is a path, several paths or a table, got {paths!r}",
                 hint=f'{{"{name}": "corpus/{name}/"}}',

@@ -47,9 +47,8 @@ class ModifiedInputs:
 
     def __str__(self) -> str:
         num_bytes = shown_bytes(sum(one.num_bytes for one in self.inputs))
-        return (
-            f"{counted(len(self.inputs), 'input')} modified or moved after the dataset was made, {num_bytes}"
-        )
+        inputs = counted(len(self.inputs), "input")
+        return f"{inputs} modified or moved after the dataset was made, {num_bytes}"
 
     def changes(
         self,

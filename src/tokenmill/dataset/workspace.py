@@ -270,7 +270,7 @@ class Workspace:
 
     @contextlib.contextmanager
     def cleared_if_discarded(self, plan_id: str) -> Iterator[None]:
-        """In a bucket, a run that ends in a conflict leaves nothing, if another has discarded it."""
+        """In a bucket, a discarded run that ends in a conflict leaves nothing."""
         try:
             yield
         except ConflictError:
