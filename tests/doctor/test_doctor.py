@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -434,7 +435,7 @@ def test_usage_errors_exit_2(arguments):
 
 
 @pytest.mark.skipif(not knows_every_end(), reason="a kernel that hides the ends of grandchildren")
-def test_pool_that_lost_a_worker_hangs_and_ctrl_c_brings_the_report():
+def test_pool_that_lost_a_worker_hangs_and_ctrl_c_brings_the_report(tmp_path):
     """`multiprocessing.Pool` waits for ever; the doctor has said at once which child died."""
     script = """
 import multiprocessing, os, signal, time
@@ -444,21 +445,28 @@ def work(number):
     if number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
-with multiprocessing.get_context("fork").Pool(2) as pool:
-    print(os.getpid(), flush=True)
+pool = multiprocessing.get_context("fork").Pool(2)
+try:
     pool.map(work, range(4))
+except KeyboardInterrupt:
+    os._exit(1)  # a pool may hang when it is told to end, too
 """
-    process = subprocess.Popen(
-        [*DOCTOR, "--", sys.executable, "-c", script],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    pid = int(process.stdout.readline())
-    while not re.search(r"doctor: child \d+ was ended by SIGKILL", process.stderr.readline()):
-        assert process.poll() is None
-    os.kill(pid, signal.SIGINT)
-    assert "cause: killed by SIGKILL" in process.communicate(timeout=60)[1]
+    said = tmp_path / "stderr"  # not a pipe, which a worker that is left would keep open
+    with said.open("wb") as stderr:
+        process = subprocess.Popen(
+            [*DOCTOR, "--", sys.executable, "-c", script], stderr=stderr, start_new_session=True
+        )
+    try:
+        while not re.search(r"doctor: child \d+ was ended by SIGKILL", said.read_text()):
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert "cause: killed by SIGKILL" in said.read_text()
 
 
 def test_stderr_is_passed_on_byte_for_byte_and_ours_is_a_line_of_its_own():
