@@ -572,6 +572,26 @@ def test_two_eots_that_moved_are_detected_where_documents_have_two(tmp_path, sou
     assert abs(failure.byte - 2 * first) <= 8
 
 
+@pytest.mark.parametrize("value", [EOT, 17, 60000])
+@pytest.mark.parametrize("eot", ["append", "prepend", "both"])
+@pytest.mark.parametrize("name", ["megatron", "nanogpt"])
+def test_file_that_is_read_in_pieces_has_the_faults_of_one_that_is_not(
+    name, eot, value, tmp_path, source, monkeypatch
+):
+    found = []
+    for size in (1 << 30, 3000):
+        monkeypatch.setattr("tokenmill.storage.hashing.PIECE_BYTES", size)
+        out = prepared(source, tmp_path / str(size), format=name, eot=eot, val="none")
+        assert problems(verify(out, num_proc=2)) == []
+        [file] = out.glob("*.bin")
+        tokens = np.fromfile(file, "<u2")
+        change(file, int(np.flatnonzero((tokens == EOT) != (value == EOT))[40]), value)
+        report = verify(out, num_proc=2)
+        found.append([one for one in report.failures if "have changed" not in one.message])
+        assert status(report)["sha256"] == "failed"
+    assert found[0] == found[1] and found[0]
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -26,7 +26,7 @@ from tokenmill.dataset.push.card import CARD_NAME, card_of, is_untouched
 from tokenmill.dataset.push.refusals import changed
 from tokenmill.dataset.push.repository import MAIN, PresentFile, Repository
 from tokenmill.dataset.verify import verify
-from tokenmill.dataset.verify.file_scan import OnProgress
+from tokenmill.dataset.verify.scan import OnProgress
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
 from tokenmill.formats import DatasetFiles
 from tokenmill.storage.hashing import PieceHash

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from tokenmill.dataset.push.refusals import changed, explained, not_private, require_token
-from tokenmill.dataset.verify.file_scan import OnProgress
+from tokenmill.dataset.verify.scan import OnProgress
 from tokenmill.errors import ConfigError
 from tokenmill.storage.retry import Notice, Retry, status_of
 from tokenmill.wording.plural import counted

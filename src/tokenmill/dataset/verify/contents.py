@@ -5,18 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest, OutputFile
-from tokenmill.dataset.stream import StreamShard
+from tokenmill.dataset.stream import Stream, StreamShard
 from tokenmill.dataset.verify.checks import Failure, Findings
-from tokenmill.dataset.verify.file_scan import FileToCheck, Looked, OnProgress, looked_at, size_of
-from tokenmill.dataset.verify.shard_chain import Chain, Link, check_order
-from tokenmill.dataset.verify.token_scan import Rules
+from tokenmill.dataset.verify.scan import (
+    Fault,
+    FileToCheck,
+    Looked,
+    OnProgress,
+    Rules,
+    looked_at,
+    size_of,
+)
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of
-from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DatasetFiles
 from tokenmill.storage import hashing
@@ -122,36 +127,35 @@ def _opens_with(manifest: Manifest) -> Callable[[str], bool]:
 
 def _files_to_check(dataset: Dataset, manifest: Manifest, can_open: bool) -> list[FileToCheck]:
     opens: dict[str, StreamShard] = {}
-    edges: dict[str, tuple[bool, bool]] = {}
-    # Only a conversion keeps the two pieces of a document that the end of a split had cut.
-    first, second = (manifest.converted_from and manifest.one_stream) or (None, None)
-    tails = _tails(manifest)
+    begins, ends = set(), set()
     for split, stream in dataset.streams.items():
         opens |= {shard.name: shard for shard in stream.shards}
-        edges[stream.shards[0].name] = (split == second, False)
-        last = stream.shards[-1].name
-        # The tail that filled no sample may have begun in the middle of a document.
-        ends_cut = bool(tails.get(split)) or split == first
-        edges[last] = (edges.get(last, (False, False))[0], ends_cut)
-    tasks = []
-    for file in manifest.files:
-        shard = opens.get(file.name) if can_open else None
-        begins, ends = edges.get(file.name, (False, False))
-        tasks.append(
-            FileToCheck(
-                name=file.name,
-                is_hashed=size_of(dataset.files, file.name) == file.num_bytes,
-                in_pieces=not isinstance(file.sha256, str),
-                open=None if shard is None else shard.open,
-                is_raw=dataset.format.traits.is_raw,
-                rules=_rules(manifest),
-                marks=file.marks,
-                has_boundaries=_has_boundaries(dataset),
-                may_begin_cut=begins,
-                may_end_cut=ends,
-            )
+        begins_cut, ends_cut = _cuts(manifest, split)
+        begins |= {stream.shards[0].name} if begins_cut else set()
+        ends |= {stream.shards[-1].name} if ends_cut else set()
+    return [
+        FileToCheck(
+            name=file.name,
+            is_hashed=size_of(dataset.files, file.name) == file.num_bytes,
+            open=opens[file.name].open if can_open and file.name in opens else None,
+            is_raw=dataset.format.traits.is_raw,
+            rules=_rules(manifest),
+            marks=file.marks,
+            has_boundaries=_has_boundaries(dataset),
+            may_begin_cut=file.name in begins,
+            may_end_cut=file.name in ends,
+            in_pieces=not isinstance(file.sha256, str),
         )
-    return tasks
+        for file in manifest.files
+    ]
+
+
+def _cuts(manifest: Manifest, split: str) -> tuple[bool, bool]:
+    """Whether a split may begin, and may end, in the middle of a document: where one stream was cut
+    in two, and before a tail that filled no sample and was left out."""
+    first, second = manifest.one_stream or (None, None)
+    totals = manifest.splits.get(split)
+    return split == second, split == first or bool(totals and totals.num_tail_tokens)
 
 
 def _rules(manifest: Manifest) -> Rules:
@@ -165,12 +169,6 @@ def _rules(manifest: Manifest) -> Rules:
 
 def _has_boundaries(dataset: Dataset) -> bool:
     return any(stream.has_boundaries for stream in dataset.streams.values())
-
-
-def _tails(manifest: Manifest) -> dict[str, int]:
-    """The number of tokens at the end of each split that were left out because they filled no
-    sample."""
-    return {split: totals.num_tail_tokens for split, totals in manifest.splits.items()}
 
 
 def _changed(file: OutputFile, found: str | tuple[str, ...]) -> Failure:
@@ -219,43 +217,79 @@ def _check_quarantine(files: DatasetFiles, manifest: Manifest, findings: Finding
 def _check_shards(
     dataset: Dataset, manifest: Manifest, looked: Mapping[str, Looked], findings: Findings
 ) -> None:
-    has_boundaries = _has_boundaries(dataset)
     chains = {}
-    for split in SPLITS:
-        shards = [file for file in manifest.shards if file.split == split]
-        links = [Link(looked[file.name], file.num_documents) for file in shards]
-        if links:
-            chains[split] = Chain(links, has_boundaries, dataset.eot, dataset.eot_id)
-    for chain in chains.values():
-        check_chain(chain, dataset.files, findings)
+    for split, stream in dataset.streams.items():
+        chains[split] = Chain(stream, [looked[shard.name] for shard in stream.shards])
+        chains[split].report_faults(dataset.files, findings)
     _check_against_counts(dataset, manifest, looked, findings)
-    if not has_boundaries:
-        _check_order(chains, manifest, findings)
+    if not _has_boundaries(dataset):
+        cut = [split for split in manifest.one_stream or () if split in chains]
+        if cut and (totals := manifest.splits.get(cut[0])) and totals.num_tail_tokens:
+            cut = []  # the second does not continue where the first ends
+        for splits in [cut] if cut else [[split] for split in chains]:
+            begins_cut, ends_cut = _cuts(manifest, splits[0])[0], _cuts(manifest, splits[-1])[1]
+            in_order = [chains[split] for split in splits]
+            _check_order(in_order, _rules(manifest), findings, begins_cut, ends_cut)
     _report_passed(dataset, manifest, looked, findings)
 
 
-def _check_order(chains: Mapping[str, Chain], manifest: Manifest, findings: Findings) -> None:
-    rules, tails = _rules(manifest), _tails(manifest)
-    first, second = manifest.one_stream or (None, None)
-    if manifest.one_stream and not tails.get(first or ""):
-        in_sequence = [chains[split] for split in manifest.one_stream if split in chains]
-        check_order(in_sequence, rules, findings, may_end_cut=any(tails.values()))
+class Chain:
+    """The shards of a split, in order, as they were found."""
+
+    def __init__(self, stream: Stream, looked: Sequence[Looked]) -> None:
+        self.looked = looked
+        shards = []
+        for shard, one in zip(stream.shards, looked, strict=True):
+            if (scan := one.scan) is None:
+                shards.append(shard)
+                continue
+            found = one.num_documents if stream.has_boundaries else scan.num_eot
+            shards.append(replace(shard, num_tokens=scan.num_tokens, num_documents=found, marks=()))
+        self._stream = stream.with_shards(shards)
+
+    def failure(self, position: int, fault: Fault) -> Failure:
+        """The failure at a token of a shard, with its document in the split, if that is known."""
+        looked, document = self.looked[position], None
+        if all(shard.num_documents is not None for shard in self._stream.shards[:position]):
+            document = self._stream.document_at(self._stream.start_of(position) + fault.token)
+        return Failure(looked.name, fault.message, document, looked.byte_of(fault.token))
+
+    def report_faults(self, files: DatasetFiles, findings: Findings) -> None:
+        for position, looked in enumerate(self.looked):
+            if looked.broken is not None:
+                findings.failed("headers", located(looked.broken, files, looked.name))
+            for fault in looked.scan.faults.values() if looked.scan is not None else ():
+                findings.failed(fault.check, self.failure(position, fault))
+
+
+def _check_order(
+    chains: Sequence[Chain], rules: Rules, findings: Findings, begins_cut: bool, ends_cut: bool
+) -> None:
+    """Check the order of EOT ids across consecutive splits of a format without boundaries."""
+    placed = [(chain, i, one.scan) for chain in chains for i, one in enumerate(chain.looked)]
+    filled = [(chain, i, scan) for chain, i, scan in placed if scan is None or scan.num_tokens]
+    is_inside, scan = begins_cut, None
+    for number, (chain, i, scan) in enumerate(filled):
+        if scan is None:
+            return  # the rest is unknown, and this shard is already reported
+        is_first = number == 0
+        if rules.eot == "both":
+            # A single EOT id may end the document that was cut, or begin the next one.
+            if is_first and scan.first == rules.eot_id and scan.paired(False)[0] is None:
+                is_inside = False
+            fault, is_inside = scan.paired(is_inside)
+            if fault is not None:
+                findings.failed("EOT", chain.failure(i, fault))
+                return
+        elif rules.eot == "prepend" and is_first and not begins_cut and scan.first != rules.eot_id:
+            fault = Fault("EOT", 0, "the first token of all should be an EOT id")
+            findings.failed("EOT", chain.failure(i, fault))
+    if scan is None or ends_cut:
         return
-    for split, chain in chains.items():
-        # The end of the first split was left out, and the second continues after it.
-        may_end_cut = bool(tails.get(split)) or split == first
-        check_order([chain], rules, findings, split == second, may_end_cut)
-
-
-def check_chain(chain: Chain, files: DatasetFiles, findings: Findings) -> None:
-    """Report the faults of each shard of a split."""
-    for position, link in enumerate(chain.links):
-        looked = link.looked
-        if looked.broken is not None:
-            findings.failed("headers", located(looked.broken, files, looked.name))
-        elif looked.scan is not None:
-            for name, fault in looked.scan.faults.items():
-                findings.failed(name, chain.failure(position, fault))
+    ends_open = is_inside if rules.eot == "both" else scan.last != rules.eot_id
+    if rules.eot in ("append", "both") and ends_open:
+        fault = Fault("EOT", scan.num_tokens - 1, "the last token of all should be an EOT id")
+        findings.failed("EOT", chain.failure(i, fault))
 
 
 def located(message: str, files: DatasetFiles, name: str) -> Failure:
@@ -306,7 +340,8 @@ def _check_against_counts(
         message = f"{counted(num_eot, 'EOT id')} in all, but {documents}"
         findings.failed("EOT", Failure(MANIFEST_NAME, message))
     num_bos = sum(scan.num_bos for scan in scans if scan is not None)
-    is_whole = not any(_tails(manifest).values())  # the BOS ids of a tail are not counted
+    # The BOS ids of a tail are not counted.
+    is_whole = not any(totals.num_tail_tokens for totals in manifest.splits.values())
     has_bos = _rules(manifest).bos_id is not None
     if has_bos and is_whole and num_bos != expected and not findings.has_failed("EOT"):
         message = f"{counted(num_bos, 'BOS id')} in all, but {documents}"

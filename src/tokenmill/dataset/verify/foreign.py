@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenmill.dataset.dataset import (
@@ -15,15 +15,21 @@ from tokenmill.dataset.dataset import (
 )
 from tokenmill.dataset.inference import Inference
 from tokenmill.dataset.manifest import MANIFEST_NAME
+from tokenmill.dataset.stream import Stream, StreamShard
 from tokenmill.dataset.verify.checks import Failure, Findings
-from tokenmill.dataset.verify.contents import Totals, check_chain, located, refused_file
-from tokenmill.dataset.verify.file_scan import FileToCheck, Looked, OnProgress, looked_at, size_of
-from tokenmill.dataset.verify.shard_chain import Chain, Link
-from tokenmill.dataset.verify.token_scan import Rules
+from tokenmill.dataset.verify.contents import Chain, Totals, located, refused_file
+from tokenmill.dataset.verify.scan import (
+    FileToCheck,
+    Looked,
+    OnProgress,
+    Rules,
+    looked_at,
+    size_of,
+)
 from tokenmill.encode.record import SPLITS
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
-from tokenmill.formats import DatasetFiles, Format, FoundShard, get_format
+from tokenmill.formats import DatasetFiles, Format, FoundShard, ShardReader, get_format
 from tokenmill.wording.plural import counted
 
 
@@ -127,16 +133,9 @@ class _ForeignShards:
     def looked(self, num_proc: int, progress: OnProgress) -> dict[str, Looked]:
         """Scan the shards, and files that look like shards."""
         others = _look_alikes(self.files, self.format, self.found)
-        known = self.stated.dtype or (None if self.dtype is None else self.dtype.value)
+        is_raw, rules = self.format.traits.is_raw, self.stated.rules
         tasks = [
-            FileToCheck(
-                name,
-                False,
-                functools.partial(self.format.open, self.files, name, known),
-                self.format.traits.is_raw,
-                self.stated.rules,
-                has_boundaries=None,
-            )
+            FileToCheck(name, False, self._open(name), is_raw, rules)
             for name in [*(shard.name for shard in self.found), *others]
         ]
         looked = looked_at(self.files, tasks, num_proc, progress)
@@ -147,18 +146,23 @@ class _ForeignShards:
                 self.findings.failed("files", Failure(name, str(looked[name].missing)))
         return looked
 
+    def _open(self, name: str) -> Callable[[], ShardReader]:
+        known = self.stated.dtype or (None if self.dtype is None else self.dtype.value)
+        return functools.partial(self.format.open, self.files, name, known)
+
     def check(self, looked: Mapping[str, Looked]) -> None:
         findings = self.findings
         shards = [looked[shard.name] for shard in self.found]
         has_boundaries = bool(shards) and all(one.num_documents is not None for one in shards)
         eot = self._eot()
         for split in SPLITS:
-            links = [Link(looked[shard.name]) for shard in self.found if shard.split == split]
-            chain = Chain(links, has_boundaries, eot.value, self.stated.rules.eot_id)
-            check_chain(chain, self.files, findings)
-            for link in links:
-                if link.looked.missing:
-                    findings.failed("files", Failure(link.looked.name, link.looked.missing))
+            names = [shard.name for shard in self.found if shard.split == split]
+            own = [StreamShard(name, self._open(name), 0) for name in names]
+            stream = Stream(split, own, has_boundaries, eot.value, self.stated.rules.eot_id)
+            Chain(stream, [looked[name] for name in names]).report_faults(self.files, findings)
+            for name in names:
+                if missing := looked[name].missing:
+                    findings.failed("files", Failure(name, missing))
         count = counted(len(self.found), "shard")
         findings.passed("files", f"{count}; nothing says whether there should be more")
         findings.skipped("sizes", "only as far as headers tell")

@@ -36,9 +36,9 @@ from tokenmill.dataset.manifest import (
 )
 from tokenmill.dataset.verify.checks import Failure, Findings, Report
 from tokenmill.dataset.verify.contents import Totals, check_contents, check_files, located
-from tokenmill.dataset.verify.file_scan import OnProgress
 from tokenmill.dataset.verify.foreign import StatedOptions, check_foreign
 from tokenmill.dataset.verify.kept_check import check_kept
+from tokenmill.dataset.verify.scan import OnProgress
 from tokenmill.dataset.verify.source_check import NOT_ASKED_FOR, Asked, check_sources
 from tokenmill.dataset.verify.sums import contradictions
 from tokenmill.encodings import EncodingId
