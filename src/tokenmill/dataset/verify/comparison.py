@@ -18,11 +18,10 @@ from tokenmill.arrays import indices
 from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.dataset.verify.checks import Failure
 from tokenmill.dataset.verify.document_index import DocumentIndex
-from tokenmill.dataset.verify.input_candidates import NotAtHand
 from tokenmill.dataset.verify.kept_check import KeptComparison
 from tokenmill.dataset.verify.reencoding import Ids, Reencoder
 from tokenmill.dataset.verify.scan import OnProgress
-from tokenmill.dataset.verify.source_corpus import Corpus, SplitTexts
+from tokenmill.dataset.verify.source_corpus import Corpus, NotAtHand, SplitTexts
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import IntegrityError
 from tokenmill.wording.plural import counted

@@ -18,8 +18,7 @@ from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.stream import Stream
 from tokenmill.dataset.verify.checks import Failure
-from tokenmill.dataset.verify.input_candidates import NotAtHand
-from tokenmill.dataset.verify.source_corpus import Corpus
+from tokenmill.dataset.verify.source_corpus import Corpus, NotAtHand
 from tokenmill.encode.documents import shuffle_keys
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tokenmill.dataset.made_with import is_same, made_with_of, model_in_cache, vocabulary_file
 from tokenmill.dataset.manifest import Manifest
-from tokenmill.dataset.verify.input_candidates import NotAtHand
+from tokenmill.dataset.verify.source_corpus import NotAtHand
 from tokenmill.encodings import Encoding, EncodingId, get_encoding
 from tokenmill.encodings.loading import reference_of
 from tokenmill.encodings.reference import NOT_FAILURES

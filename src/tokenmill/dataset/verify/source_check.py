@@ -11,11 +11,10 @@ from tokenmill.dataset.modified_inputs import ModifiedInputs
 from tokenmill.dataset.verify.checks import Failure, Findings
 from tokenmill.dataset.verify.comparison import Comparison
 from tokenmill.dataset.verify.document_index import DocumentIndex
-from tokenmill.dataset.verify.input_candidates import CHANGED, NotAtHand
 from tokenmill.dataset.verify.kept_check import KeptComparison
 from tokenmill.dataset.verify.reencoding import Reencoder, identity_of_tokenizer
 from tokenmill.dataset.verify.scan import OnProgress, size_of
-from tokenmill.dataset.verify.source_corpus import Corpus, corpus_of
+from tokenmill.dataset.verify.source_corpus import CHANGED, Corpus, NotAtHand, corpus_of
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError, IntegrityError, NetworkError
 from tokenmill.formats import DatasetFiles

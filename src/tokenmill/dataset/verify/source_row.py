@@ -34,9 +34,14 @@ from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import Manifest, ManifestInput
 from tokenmill.dataset.verify.comparison import first_difference
 from tokenmill.dataset.verify.document_index import DocumentIndex
-from tokenmill.dataset.verify.input_candidates import NotAtHand, located_inputs
 from tokenmill.dataset.verify.reencoding import Reencoder
-from tokenmill.dataset.verify.source_corpus import Corpus, config_of, corpus_of
+from tokenmill.dataset.verify.source_corpus import (
+    Corpus,
+    NotAtHand,
+    config_of,
+    corpus_of,
+    located_inputs,
+)
 from tokenmill.encode.kept_file import shown_name
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError
