@@ -788,7 +788,7 @@ def test_document_that_the_reference_cannot_encode_is_left_to_the_engine(tmp_pat
                 raise BaseException("StackOverflow")
             return reference_of(get_encoding("gpt2").identity).encode_ordinary(text)
 
-    monkeypatch.setattr("tokenmill.dataset.verify.reencoding.reference_of", lambda _: Panicking())
+    monkeypatch.setattr("tokenmill.dataset.verify.sources.reference_of", lambda _: Panicking())
     path = write_corpus("jsonl", tmp_path, ["easy", "hard one", "also easy"])
     report = verify(prepared(path, tmp_path / "out", val="none"), full=True)
     assert problems(report) == [] and "1 by the engine" in detail(report)["sources"]

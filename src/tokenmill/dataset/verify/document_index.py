@@ -91,6 +91,13 @@ class DocumentIndex:
             raise NotAtHand("without EOT ids nothing says where documents begin")
         return number
 
+    def require_known_documents(self) -> None:
+        """Raise NotAtHand if nothing says where documents begin."""
+        if all(stream is None or stream.knows_documents for stream in self.streams):
+            return
+        but = "" if self.is_shuffled else "; --full goes through them in order"
+        raise NotAtHand(f"without EOT ids nothing says where documents begin{but}")
+
     def bounds(self, split: int) -> Numbers:
         """The starts of the documents in the split's stream, and the end of the last."""
         stream = self.streams[split]

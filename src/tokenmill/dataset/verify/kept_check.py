@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,6 @@ from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.kept_rows import KeptRows, is_sidecar, sidecars_of
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
 from tokenmill.dataset.verify.checks import Failure, Findings
-from tokenmill.dataset.verify.source_corpus import SplitTexts
 from tokenmill.encode.kept_file import shown_name
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
@@ -172,34 +170,3 @@ def _first_difference(
 def _end(own: Lengths, first: int, found: Lengths) -> int:
     """Where the documents `found` end, if those before them are as they should be."""
     return int(own[:first].sum() + found.sum())
-
-
-class KeptComparison:
-    """Compares what is kept of documents with their sources."""
-
-    def __init__(self, files: DatasetFiles, manifest: Manifest) -> None:
-        self._rows = {s: KeptRows(files, sidecars_of(manifest, s)) for s in SPLITS}
-        self._one_stream = manifest.one_stream
-        self._num_written = manifest.counts.num_written
-
-    def difference(self, split: int, number: int, texts: SplitTexts, at: int) -> str | None:
-        """What differs in the kept row of a document; None: nothing."""
-        found = self._row(split, number)
-        if found is None:
-            return "is not there"
-        for name, value in texts.kept(at).items():
-            if found.get(name) != value and str(found.get(name)) != str(
-                value
-            ):  # NaN differs from NaN
-                return f"has {name} {found.get(name)!r}, and its source {value!r}"
-        return None
-
-    def _row(self, split: int, number: int) -> dict[str, Any] | None:
-        """The row of a document by its number in its stream, which may be cut in two splits."""
-        if self._one_stream is None:
-            return self._rows[SPLITS[split]].row(number)
-        first, second = (self._rows[name] for name in self._one_stream)
-        if number < first.num_rows:
-            return first.row(number)
-        num_twice = first.num_rows + second.num_rows - self._num_written
-        return second.row(number - first.num_rows + num_twice)

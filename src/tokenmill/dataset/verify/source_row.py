@@ -32,9 +32,7 @@ from tokenmill.corpus.readers import (
 from tokenmill.corpus.spans import HUB_SCHEME, Input, Span
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import Manifest, ManifestInput
-from tokenmill.dataset.verify.comparison import first_difference
 from tokenmill.dataset.verify.document_index import DocumentIndex
-from tokenmill.dataset.verify.reencoding import Reencoder
 from tokenmill.dataset.verify.source_corpus import (
     Corpus,
     NotAtHand,
@@ -42,6 +40,7 @@ from tokenmill.dataset.verify.source_corpus import (
     corpus_of,
     located_inputs,
 )
+from tokenmill.dataset.verify.sources import Reencoder, first_difference
 from tokenmill.encode.kept_file import shown_name
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError

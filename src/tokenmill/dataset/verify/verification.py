@@ -39,7 +39,7 @@ from tokenmill.dataset.verify.contents import Totals, check_contents, check_file
 from tokenmill.dataset.verify.foreign import StatedOptions, check_foreign
 from tokenmill.dataset.verify.kept_check import check_kept
 from tokenmill.dataset.verify.scan import OnProgress
-from tokenmill.dataset.verify.source_check import NOT_ASKED_FOR, Asked, check_sources
+from tokenmill.dataset.verify.sources import NOT_ASKED_FOR, Asked, check_sources
 from tokenmill.dataset.verify.sums import contradictions
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import IntegrityError
