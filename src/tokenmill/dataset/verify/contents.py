@@ -38,6 +38,12 @@ class Totals:
     num_bytes: int
     num_tokens: int
 
+    @staticmethod
+    def of(format_name: str, looked: Mapping[str, Looked]) -> Totals:
+        num_bytes = sum(one.num_bytes for one in looked.values() if one.missing is None)
+        scans = (one.scan for one in looked.values())
+        return Totals(format_name, num_bytes, sum(s.num_tokens for s in scans if s is not None))
+
 
 def check_files(dataset: Dataset, manifest: Manifest, findings: Findings) -> None:
     """Check that exactly the manifest's files exist, and no other that a trainer would read."""
@@ -83,7 +89,12 @@ def check_contents(
     progress: OnProgress,
 ) -> Totals:
     """Hash every file, open every shard, check every token."""
-    refused = refused_file(dataset.files, _opens_with(manifest))
+    # A format may open other files with a shard: those named like it, and an index.
+    stems = {file.name.partition(".")[0] for file in manifest.files}
+    refused = refused_file(
+        dataset.files,
+        lambda name: name.partition(".")[0] in stems or os.path.basename(name) == "index.json",
+    )
     tasks = _files_to_check(dataset, manifest, refused is None)
     looked = looked_at(dataset.files, tasks, num_proc, progress)
     _check_sha256(manifest, looked, findings)
@@ -94,12 +105,7 @@ def check_contents(
         for name in _OF_TOKENS:
             reason = f"{refused.file} {refused.message}, so no shard was opened"
             findings.unable(name, reason, "put the file itself there, or remove the link")
-    scans = [one.scan for one in looked.values() if one.scan is not None]
-    return Totals(
-        dataset.format.name,
-        sum(one.num_bytes for one in looked.values() if one.missing is None),
-        sum(scan.num_tokens for scan in scans),
-    )
+    return Totals.of(dataset.format.name, looked)
 
 
 def refused_file(
@@ -113,16 +119,6 @@ def refused_file(
             except IntegrityError:
                 return Failure(name, str(size_of(files, name)))
     return None
-
-
-def _opens_with(manifest: Manifest) -> Callable[[str], bool]:
-    """Which files a format may open together with a shard: those named like it, and an index."""
-    stems = {file.name.partition(".")[0] for file in manifest.files}
-
-    def matters(name: str) -> bool:
-        return name.partition(".")[0] in stems or os.path.basename(name) == "index.json"
-
-    return matters
 
 
 def _files_to_check(dataset: Dataset, manifest: Manifest, can_open: bool) -> list[FileToCheck]:
@@ -174,19 +170,16 @@ def _has_boundaries(dataset: Dataset) -> bool:
 def _changed(file: OutputFile, found: str | tuple[str, ...]) -> Failure:
     """The failure of a file with another sha256; for a file in pieces, where the first changed
     piece is."""
-    if isinstance(found, str) or isinstance(file.sha256, str):
-        return Failure(
-            file.name,
-            f"its bytes have changed: sha256 {found[:16]!s}, was {file.first_sha256[:16]}",
+    where, now, was = "", found[:16], file.first_sha256[:16]
+    if not isinstance(found, str):
+        number = next(
+            (n for n, both in enumerate(zip(found, file.sha256, strict=False)) if len({*both}) > 1),
+            0,
         )
-    pairs = enumerate(zip(found, file.sha256, strict=False))
-    number, (now, was) = next((pair for pair in pairs if pair[1][0] != pair[1][1]), (0, ("", "")))
-    first, last = number * hashing.PIECE_BYTES, (number + 1) * hashing.PIECE_BYTES
-    return Failure(
-        file.name,
-        f"its bytes have changed between {first:,} and {min(last, file.num_bytes):,}: sha256 "
-        f"{now[:16]}, was {was[:16]}",
-    )
+        first, end = number * hashing.PIECE_BYTES, (number + 1) * hashing.PIECE_BYTES
+        where = f" between {first:,} and {min(end, file.num_bytes):,}"
+        now, was = found[number][:16], file.sha256[number][:16]
+    return Failure(file.name, f"its bytes have changed{where}: sha256 {now}, was {was}")
 
 
 def _check_sha256(manifest: Manifest, looked: Mapping[str, Looked], findings: Findings) -> None:
@@ -200,7 +193,7 @@ def _check_sha256(manifest: Manifest, looked: Mapping[str, Looked], findings: Fi
             findings.failed("sha256", Failure(file.name, found.missing))
     if any(one.sha256 for one in looked.values()) or not manifest.files:
         findings.passed("sha256", f"{counted(num_bytes, 'byte')} hashed")
-    findings.skip_if_new("sha256", "no file has the size that it was written with")
+    findings.skip_the_rest("no file has the size that it was written with", ["sha256"])
 
 
 def _check_quarantine(files: DatasetFiles, manifest: Manifest, findings: Findings) -> None:
@@ -306,73 +299,67 @@ def _check_against_counts(
     dataset: Dataset, manifest: Manifest, looked: Mapping[str, Looked], findings: Findings
 ) -> None:
     """Compare the content of the shards with the manifest's counts."""
-    has_boundaries = _has_boundaries(dataset)
-    options = manifest.identity["options"]
-    per_document = EOTS_PER_DOCUMENT[str(dataset.eot)]
+    has_boundaries, rules = _has_boundaries(dataset), _rules(manifest)
+    seq_len = manifest.identity["options"].get("seq_len")
+    seq_len = seq_len if dataset.format.traits.boundaries else None
+    num_eot = num_bos = 0
     for file in manifest.shards:
         found = looked[file.name]
-        scan = found.scan
-        if scan is None:
+        if (scan := found.scan) is None:
             continue
+        num_eot, num_bos = num_eot + scan.num_eot, num_bos + scan.num_bos
         if scan.num_tokens != file.num_tokens:
             held = counted(scan.num_tokens, "token")
             message = f"holds {held}, but was written with {file.num_tokens:,}"
             findings.failed("headers", Failure(file.name, message))
-        seq_len = options.get("seq_len") if dataset.format.traits.boundaries else 0
         if seq_len and scan.num_tokens % seq_len:
             message = f"{counted(scan.num_tokens, 'token')}: not whole samples of {seq_len:,}"
             findings.failed("boundaries", Failure(file.name, message))
         if has_boundaries and found.num_documents != file.num_documents:
             held = counted(found.num_documents or 0, "document")
-            message = f"holds {held}, not {file.num_documents}"
-            findings.failed("boundaries", Failure(file.name, message))
+            findings.failed(
+                "boundaries", Failure(file.name, f"holds {held}, not {file.num_documents}")
+            )
         if not has_boundaries and file.num_documents not in (None, scan.num_eot):
             message = f"holds {scan.num_eot:,} EOT ids, not {file.num_documents:,}"
             findings.failed("EOT", Failure(file.name, message))
-    scans = [looked[file.name].scan for file in manifest.shards]
-    if not per_document or not manifest.inputs or None in scans:
+    per_document = EOTS_PER_DOCUMENT[str(rules.eot or "none")]
+    if not per_document or any(looked[file.name].scan is None for file in manifest.shards):
         return
-    num_eot = sum(scan.num_eot for scan in scans if scan is not None)
-    num_eot += sum(totals.num_tail_eot for totals in manifest.splits.values())
     expected = manifest.counts.num_written * per_document
-    documents = counted(manifest.counts.num_written, "document")
-    if num_eot != expected and not findings.has_failed("EOT"):
-        message = f"{counted(num_eot, 'EOT id')} in all, but {documents}"
-        findings.failed("EOT", Failure(MANIFEST_NAME, message))
-    num_bos = sum(scan.num_bos for scan in scans if scan is not None)
-    # The BOS ids of a tail are not counted.
-    is_whole = not any(totals.num_tail_tokens for totals in manifest.splits.values())
-    has_bos = _rules(manifest).bos_id is not None
-    if has_bos and is_whole and num_bos != expected and not findings.has_failed("EOT"):
-        message = f"{counted(num_bos, 'BOS id')} in all, but {documents}"
-        findings.failed("EOT", Failure(MANIFEST_NAME, message))
+    splits = manifest.splits.values()
+    found_in_all = {"EOT id": num_eot + sum(totals.num_tail_eot for totals in splits)}
+    if rules.bos_id is not None and not any(totals.num_tail_tokens for totals in splits):
+        found_in_all["BOS id"] = num_bos  # those of a tail are not counted
+    for what, number in found_in_all.items():
+        if number != expected and not findings.has_failed("EOT"):
+            documents = counted(manifest.counts.num_written, "document")
+            message = f"{counted(number, what)} in all, but {documents}"
+            findings.failed("EOT", Failure(MANIFEST_NAME, message))
 
 
 def _report_passed(
     dataset: Dataset, manifest: Manifest, looked: Mapping[str, Looked], findings: Findings
 ) -> None:
     scans = [one.scan for one in looked.values() if one.scan is not None]
-    num_shards, num_documents = len(manifest.shards), manifest.num_documents
-    if len(scans) < num_shards:
-        reason = (
-            f"{num_shards - len(scans):,} of {counted(num_shards, 'shard')} could not be opened"
-        )
+    num_shards = len(manifest.shards)
+    if num_closed := num_shards - len(scans):
         for name in _OF_TOKENS:
+            reason = f"{num_closed:,} of {counted(num_shards, 'shard')} could not be opened"
             findings.skipped(name, reason)
         return
     rules = _rules(manifest)
     findings.passed("headers", f"{counted(num_shards, 'shard')} opened")
     largest = max((scan.largest for scan in scans), default=-1)
     findings.passed("vocabulary", f"largest id {largest:,}, vocabulary {rules.n_vocab:,}")
-    num_eot = sum(scan.num_eot for scan in scans)
     if rules.eot in (None, "none"):
         findings.skipped("EOT", "documents have no EOT ids (--eot none)")
     else:
         name = "EOT id" if rules.eot_id == manifest.identity["encoding"]["eot_token"] else "BOS id"
-        seen = f"{counted(num_eot, name)} ({rules.eot})"
+        seen = f"{counted(sum(scan.num_eot for scan in scans), name)} ({rules.eot})"
         if rules.bos_id is not None:
             seen += f", {counted(sum(scan.num_bos for scan in scans), 'BOS id')}"
-        findings.passed("EOT", f"{seen}, {counted(num_documents, 'document')}")
+        findings.passed("EOT", f"{seen}, {counted(manifest.num_documents, 'document')}")
     if _has_boundaries(dataset):
         found = sum(one.num_documents or 0 for one in looked.values())
         findings.passed("boundaries", f"{counted(found, 'document')}, each with its EOT ids")
