@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import functools
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -246,25 +246,17 @@ def looked_at(
     files: DatasetFiles, tasks: Sequence[FileToCheck], num_proc: int, progress: OnProgress
 ) -> dict[str, Looked]:
     """The results for each file, by name."""
-    sizes = {task.name: size_of(files, task.name) for task in tasks}
-    total = sum(size for size in sizes.values() if isinstance(size, int))
+    opened = [_File(files, task) for task in tasks]
     # The largest first, so that the last thread is not left alone with it.
-    largest_first = sorted(tasks, key=lambda task: -_number(sizes[task.name]))
-    opened = (_File(files, task, _number(sizes[task.name])) for task in largest_first)
+    opened.sort(key=lambda file: -file.num_bytes)
+    total, num_bytes = sum(file.num_bytes for file in opened), 0
     pieces = ((file, number) for file in opened for number in range(file.num_pieces))
     found: dict[str, Looked] = {}
-    num_bytes = 0
-
-    def read(piece: tuple[_File, int]) -> tuple[_File, _Piece]:
-        file, number = piece
-        reason = sizes[file.name]
-        return file, _Piece(0, missing=reason) if isinstance(reason, str) else file.read(number)
-
-    for file, piece in in_threads(read, pieces, num_proc):
+    for file, piece in in_threads(lambda one: (one[0], one[0].read(one[1])), pieces, num_proc):
         num_bytes += piece.num_bytes
         progress("reading", num_bytes, total)
-        if file.add(piece):
-            found[file.name] = file.looked()
+        if looked := file.add(piece):
+            found[file.name] = looked
     return found
 
 
@@ -279,10 +271,6 @@ def size_of(files: DatasetFiles, name: str) -> int | str:
     return size
 
 
-def _number(size: int | str) -> int:
-    return size if isinstance(size, int) else 0
-
-
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """A piece of a file, hashed and scanned as far as it can be."""
@@ -294,36 +282,38 @@ class _Piece:
 
 
 class _File:
-    """A file whose pieces are read by several threads."""
+    """A file whose pieces are read by several threads, and put together in their order."""
 
-    def __init__(self, files: DatasetFiles, task: FileToCheck, size: int) -> None:
+    def __init__(self, files: DatasetFiles, task: FileToCheck) -> None:
         self.name = task.name
         self._files = files
         self._task = task
-        self._size = size
-        self._pieces: list[_Piece] = []
+        size = size_of(files, task.name)
+        self.num_bytes = size if isinstance(size, int) else 0
+        self._missing = size if isinstance(size, str) else None
         is_cut = task.in_pieces and task.is_hashed
-        self.num_pieces = max(1, -(-size // hashing.PIECE_BYTES)) if is_cut else 1
+        self.num_pieces = max(1, -(-self.num_bytes // hashing.PIECE_BYTES)) if is_cut else 1
+        self._pieces: list[_Piece] = []
         self._is_scanned_by_block = task.is_raw and task.is_hashed
-
-    @functools.cached_property
-    def _opened(self) -> _Opened:
-        return _Opened(self._task)
+        self._opened: _Opened | None = None
+        self._opening = threading.Lock()
 
     def read(self, number: int) -> _Piece:
         """Hash a piece and scan the tokens in it; the first, all tokens that only the format can
         read."""
-        task, start, stop = self._task, 0, self._size
+        if self._missing is not None:
+            return _Piece(0, missing=self._missing)
+        task, start, stop = self._task, 0, self.num_bytes
         if self.num_pieces > 1:
             start = number * hashing.PIECE_BYTES
-            stop = min(start + hashing.PIECE_BYTES, self._size)
+            stop = min(start + hashing.PIECE_BYTES, self.num_bytes)
         sha256 = scan = None
         is_read_twice = task.is_hashed and task.open is not None and not task.is_raw
         with self._files.held(task.name) if is_read_twice else contextlib.nullcontext():
-            opened = self._opened
+            opened = self._open()
             try:
                 if task.is_hashed:
-                    sha256, scan = self._hashed(start, stop)
+                    sha256, scan = self._hashed(opened, start, stop)
             except TokenmillError:
                 raise
             except OSError as error:
@@ -332,42 +322,44 @@ class _File:
                 scan = opened.read()
         return _Piece(stop - start, sha256, scan)
 
-    def add(self, piece: _Piece) -> bool:
-        """Take the next piece, and say whether it is the last."""
+    def add(self, piece: _Piece) -> Looked | None:
+        """Take the next piece; with the last one, the results for the file."""
         self._pieces.append(piece)
-        return len(self._pieces) == self.num_pieces
-
-    def looked(self) -> Looked:
-        missing = next((piece.missing for piece in self._pieces if piece.missing), None)
-        if missing is not None:
-            return Looked(self.name, self._size, missing)
-        hashes = tuple(piece.sha256 for piece in self._pieces if piece.sha256 is not None)
-        opened, scan = self._opened, None
-        if opened.broken is None:
-            scans = [piece.scan for piece in self._pieces if piece.scan is not None]
-            scan = scans[0] if scans else None
-            for after in scans[1:]:
-                scans[0].then(after)
-        if scan is not None:
-            scan.finish()
-        is_open = opened.reader is not None
+        if len(self._pieces) < self.num_pieces:
+            return None
+        pieces, self._pieces = self._pieces, []
+        opened, self._opened = self._opened, None  # its index may be large
+        missing = next((one.missing for one in pieces if one.missing), None)
+        if missing is not None or opened is None:
+            return Looked(self.name, self.num_bytes, missing)
+        hashes = tuple(one.sha256 for one in pieces if one.sha256 is not None)
+        scans = [one.scan for one in pieces if one.scan is not None and not opened.broken]
+        for after in scans[1:]:
+            scans[0].then(after)
+        if scans:
+            scans[0].finish()
+        is_open, dtype = opened.reader is not None, opened.dtype
         return Looked(
             self.name,
-            self._size,
+            self.num_bytes,
             sha256=hashes if self._task.in_pieces and hashes else next(iter(hashes), None),
             broken=opened.broken,
             num_documents=None if opened.ends is None else len(opened.ends),
-            scan=scan,
-            dtype=str(opened.reader.dtype) if opened.reader is not None else None,
-            token_bytes=opened.dtype.itemsize if self._task.is_raw and is_open else None,
+            scan=scans[0] if scans else None,
+            dtype=dtype.name if is_open else None,
+            token_bytes=dtype.itemsize if self._task.is_raw and is_open else None,
         )
 
-    def _hashed(self, start: int, stop: int) -> tuple[str, TokenScan | None]:
+    def _open(self) -> _Opened:
+        with self._opening:
+            self._opened = self._opened or _Opened(self._task)
+            return self._opened
+
+    def _hashed(self, opened: _Opened, start: int, stop: int) -> tuple[str, TokenScan | None]:
         """The sha256 of some bytes, and the scan of the tokens in them."""
-        opened, scan = self._opened, None
-        header, width = self._size, opened.dtype.itemsize
+        scan, header, width = None, self.num_bytes, opened.dtype.itemsize
         if opened.reader is not None and self._is_scanned_by_block:
-            header = max(0, self._size - opened.reader.num_tokens * width)
+            header = max(0, header - opened.reader.num_tokens * width)
             scan = opened.scan(max(0, start - header) // width)
         digest, buffer = hashlib.sha256(), memoryview(bytearray(BLOCK_BYTES))
         with self._files.in_order(self.name) as file:
