@@ -542,6 +542,21 @@ def test_id_beyond_the_vocabulary_is_named_by_file_document_and_byte(out):
 
 
 @pytest.mark.parametrize("eot", ["append", "prepend", "both"])
+@pytest.mark.parametrize("name", ["llmc", "megatron"])
+@pytest.mark.parametrize("damage", [b"", None, b"oops"], ids=str)
+def test_shard_after_one_that_cannot_be_read_is_checked(damage, name, eot, tmp_path, source):
+    out = prepared(source, tmp_path / "out", format=name, eot=eot, val="none", shard_tokens=3000)
+    first, second, *_ = sorted(out.glob("*.bin"))
+    change(second, 700, 60000, header=1024 if name == "llmc" else 0)
+    Folder(out).put(first.name, damage)
+    report = verify(out)
+    assert status(report)["vocabulary"] == "failed"
+    [found] = [one for one in report.failures if "60000" in one.message]
+    assert found.file == second.name
+    assert first.name in {one.file for one in report.failures}
+
+
+@pytest.mark.parametrize("eot", ["append", "prepend", "both"])
 @pytest.mark.parametrize("name", ["megatron", "nanogpt"])
 def test_eot_in_the_middle_of_a_document_or_missing_is_detected(name, eot, tmp_path, source):
     file = "train.bin" if name == "nanogpt" else "text_train_00000_document.bin"

@@ -123,12 +123,10 @@ def refused_file(
 
 def _files_to_check(dataset: Dataset, manifest: Manifest, can_open: bool) -> list[FileToCheck]:
     opens: dict[str, StreamShard] = {}
-    begins, ends = set(), set()
+    begins, ends = {}, {}
     for split, stream in dataset.streams.items():
         opens |= {shard.name: shard for shard in stream.shards}
-        begins_cut, ends_cut = _cuts(manifest, split)
-        begins |= {stream.shards[0].name} if begins_cut else set()
-        ends |= {stream.shards[-1].name} if ends_cut else set()
+        begins[stream.shards[0].name], ends[stream.shards[-1].name] = _cuts(manifest, split)
     return [
         FileToCheck(
             name=file.name,
@@ -138,8 +136,8 @@ def _files_to_check(dataset: Dataset, manifest: Manifest, can_open: bool) -> lis
             rules=_rules(manifest),
             marks=file.marks,
             has_boundaries=_has_boundaries(dataset),
-            may_begin_cut=file.name in begins,
-            may_end_cut=file.name in ends,
+            may_begin_cut=begins.get(file.name, False),
+            may_end_cut=ends.get(file.name, False),
             in_pieces=not isinstance(file.sha256, str),
         )
         for file in manifest.files
@@ -242,9 +240,13 @@ class Chain:
 
     def failure(self, position: int, fault: Fault) -> Failure:
         """The failure at a token of a shard, with its document in the split, if that is known."""
-        looked, document = self.looked[position], None
-        if all(shard.num_documents is not None for shard in self._stream.shards[:position]):
-            document = self._stream.document_at(self._stream.start_of(position) + fault.token)
+        looked, document, stream = self.looked[position], None, self._stream
+        # How the split begins matters where EOT ids are before documents.
+        is_known = stream.has_boundaries or stream.eot == "append"
+        is_known = is_known or self.looked[0].scan is not None
+        if is_known and all(one.num_documents is not None for one in stream.shards[:position]):
+            with contextlib.suppress(IntegrityError):
+                document = stream.document_at(stream.start_of(position) + fault.token)
         return Failure(looked.name, fault.message, document, looked.byte_of(fault.token))
 
     def report_faults(self, files: DatasetFiles, findings: Findings) -> None:

@@ -167,20 +167,22 @@ def _report(found: _Comparison, manifest: Manifest, encoder: Reencoder, findings
         if here != said:
             message = f"says {name} = {said:,}, but the inputs come to {here:,}"
             findings.failed("inputs", Failure(MANIFEST_NAME, message))
-    in_tail = f"{found.num_in_tail:,} {{}}are in the tail that {{}}was left out"
     if found.unreadable is not None:
         findings.unable("sources", found.unreadable)
-    elif not found.num_documents:
-        why = f"all {in_tail.format('', 'fills no sample and ')}"
-        why = why if found.num_in_tail else "the shards hold none"
+        return
+    if not found.num_documents:
+        why = "the shards hold none"
+        if count := found.num_in_tail:
+            why = f"all {count:,} are in the tail that fills no sample and was left out"
         findings.unable("sources", f"no document was compared: {why}")
-    else:
-        by_engine = encoder.num_by_engine
-        but = f" ({by_engine:,} by the engine: {encoder.name} failed)" if by_engine else ""
-        documents = counted(found.num_documents, "document")
-        what = f"{documents} encoded again with {encoder.name}{but}, all the same"
-        more = f"; {in_tail.format('more ', '')}" if found.num_in_tail else ""
-        findings.passed("sources", what + more)
+        return
+    by_engine = encoder.num_by_engine
+    but = f" ({by_engine:,} by the engine: {encoder.name} failed)" if by_engine else ""
+    documents = counted(found.num_documents, "document")
+    what = f"{documents} encoded again with {encoder.name}{but}, all the same"
+    if found.num_in_tail:
+        what += f"; {found.num_in_tail:,} more are in the tail that was left out"
+    findings.passed("sources", what)
 
 
 # The tokenizer
