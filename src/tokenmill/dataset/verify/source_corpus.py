@@ -7,7 +7,6 @@ from a missing one.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import itertools
@@ -243,8 +242,7 @@ def located_inputs(
     named sources, or of "". Raises NotAtHand, which describes the first missing or changed
     input."""
     formats = [input_formats.get(entry.source) for entry in entries]
-    kinds = set(formats)
-    among = {one: _listed(sources, one, len(kinds) > 1) for one in kinds} if sources else {}
+    among = {one: _listed(sources, one) for one in dict.fromkeys(formats)} if sources else {}
     found: list[Input] = []
     lost: list[tuple[ManifestInput, _Files | NotAtHand]] = []
     for entry, input_format in zip(entries, formats, strict=True):
@@ -292,18 +290,18 @@ def _in_cache(entry: ManifestInput, input_format: str | None) -> Input:
     return input_of(hub, file, input_format)
 
 
-def _listed(sources: Sequence[str], input_format: str | None, is_one_of_several: bool) -> _Files:
-    """The files in `sources`. If inputs have several formats, each need not be in every source."""
-    if is_one_of_several:
-        found: dict[str, Input] = {}
-        for source in sources:
-            with contextlib.suppress(InputError, ConfigError):
-                found |= {one.path: one for one in inputs_of([source], input_format)}
-        return _Files(found.values())
-    try:
-        return _Files(inputs_of(sources, input_format))
-    except (InputError, ConfigError) as error:
-        raise NotAtHand(error.message, error.hint or _MOVED) from None
+def _listed(sources: Sequence[str], input_format: str | None) -> _Files:
+    """The files in `sources`. One of them may have none of this format, but not all."""
+    found: dict[str, Input] = {}
+    refusal = None
+    for source in sources:
+        try:
+            found |= {one.path: one for one in inputs_of([source], input_format)}
+        except (InputError, ConfigError) as error:
+            refusal = refusal or error
+    if refusal is not None and not found:
+        raise NotAtHand(refusal.message, refusal.hint or _MOVED)
+    return _Files(found.values())
 
 
 class _Files:
