@@ -13,6 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from urllib.parse import parse_qs, unquote
 
 import yaml
@@ -92,23 +93,20 @@ class UploadHub(HubServer):
             return None
         if request.authorization != f"Bearer {READER_TOKEN}":
             return _error(401, "", "Invalid credentials in Authorization header")
-        if request.path == "/api/whoami-v2":
-            return None
         return _error(403, "", "You don't have the rights to write to this repo")
-
-    def _whoami(self, body: bytes) -> Response:
-        return _json({"type": "user", "name": "me", "orgs": [{"name": "our-lab"}]})
 
     def _create(self, body: bytes) -> Response:
         asked = json.loads(body)
         repo = f"{asked['organization']}/{asked['name']}"
+        url = f"{self.url}/datasets/{repo}"
         if asked["organization"] not in OWNERS:
             return _error(403, "", f"You don't have the rights under {asked['organization']}")
         if self.exists:
-            return _error(409, "", "You already created this dataset repo")
+            said = {"error": "You already created this dataset repo", "url": url}
+            return replace(_json(said), status=409)
         assert repo == self.repo and asked["type"] == "dataset", asked
         self.exists, self.is_private = True, asked.get("visibility") == "private"
-        return _json({"url": f"{self.url}/datasets/{repo}", "id": repo})
+        return _json({"url": url, "id": repo})
 
     def _branch(self, name: str, body: bytes) -> Response:
         if name in self.branches:
@@ -204,7 +202,6 @@ class UploadHub(HubServer):
 
 _REPO = r"[\w.-]+/[\w.-]+"
 _ROUTES = {
-    r"GET /api/whoami-v2": UploadHub._whoami,
     r"POST /api/repos/create": UploadHub._create,
     r"POST /api/validate-yaml": UploadHub._validate,
     rf"POST /api/datasets/{_REPO}/branch/(.+)": UploadHub._branch,

@@ -129,9 +129,31 @@ def test_finished_dataset_when_its_input_is_only_touched_then_complete_and_it_sa
     os.utime(path)
     code, said = prepare(path, out)
     assert code == 0
-    assert "1 input modified after the dataset was made" in said
+    assert "1 input modified or moved after the dataset was made" in said
     assert "the rows are the same" in said
     assert "already complete" in said
+
+
+@pytest.mark.parametrize("way", ["moved over it", "a link to it"])
+def test_finished_dataset_when_its_input_is_replaced_by_an_older_file_then_a_conflict(
+    way, tmp_path
+):
+    """As `cp -p`, `mv` and `rsync -a` do: the other file's time of modification is kept."""
+    rows, path, out = rows_of(1), tmp_path / "corpus.jsonl", tmp_path / "out"
+    older = tmp_path / "older.data"
+    for file, data in ((path, as_jsonl(rows)), (older, as_jsonl(edited(rows)))):
+        file.write_bytes(data)
+        os.utime(file, ns=(10**18, 10**18))
+    assert prepare(path, out)[0] == 0
+    if way == "moved over it":
+        older.rename(path)
+    else:
+        path.unlink()
+        path.symlink_to(older)
+    code, said = prepare(path, out)
+    assert code == 6
+    assert f"input changed: {path}: same size, different content" in said
+    assert not tokenmill.verify(out, sources=[path])
 
 
 def test_finished_dataset_when_another_input_is_edited_then_only_that_one_is_named(tmp_path):
@@ -225,7 +247,7 @@ def test_verify_when_an_input_was_edited_then_it_is_not_unchanged(tmp_path):
     os.utime(path)
     done = command("verify", out, "--sample", 3)
     assert done.returncode == 0
-    assert "1 file, unchanged (1 input modified after the dataset was made" in done.stderr
+    assert "1 file, unchanged (1 input modified or moved after the dataset was made" in done.stderr
     edit(path, as_jsonl(edited(rows)))
     for asked in (["--sample", 3], ["--full"], ["--source", path]):
         done = command("verify", out, *asked)

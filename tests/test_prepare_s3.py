@@ -104,7 +104,7 @@ def test_prepare_when_the_prefix_holds_shards_of_others_then_they_stay_and_are_n
     s3, bucket, corpus
 ):
     """Also one that appears while the run is at work: the dataset has a folder of its own."""
-    name = "edufineweb_train_000000.npy"
+    name = "edufineweb_train_000001.npy"  # as one of the run's own
 
     def appears(request: str) -> None:
         if "PUT" in request and "/tasks/" in request:
@@ -113,6 +113,7 @@ def test_prepare_when_the_prefix_holds_shards_of_others_then_they_stay_and_are_n
     s3.hold = appears
     manifest = prepared(corpus, f"s3://{bucket}/out", **LAYOUTS["npy"])
     assert s3.read(bucket, f"out/{name}") == b"x"
+    assert any(file.name == name for file in manifest.files)
     found = tokenmill.open(f"s3://{bucket}/out")
     assert {split: found[split].num_tokens for split in found} == {
         split: totals.num_tokens for split, totals in manifest.splits.items()

@@ -403,6 +403,8 @@ def test_card_when_sources_have_names_then_has_the_file_that_makes_it_and_no_loc
         ({"we b": "x"}, "a source cannot be named 'we b'"),
         ({"web": {"paths": "x", "reapeat": 2}}, "source web: unknown option 'reapeat'"),
         ({"web": {"repeat": 2}}, "source web has no paths"),
+        ({"web": 3}, "source web is a path, several paths or a table, got 3"),
+        ({"web": {"paths": ["a", 3]}}, "source web is a path, several paths or a table"),
         ({"web": []}, "source web has no paths"),
         ({"web": {"paths": "x", "repeat": 0.5}}, "source web: repeat is a whole number"),
         ({"web": {"paths": "x", "repeat": True}}, "source web: repeat is a whole number"),

@@ -627,28 +627,28 @@ BUGS = [
     ),
     Bug(
         "push what was not verified",
-        "dataset/push/pushing.py",
+        "dataset/push/upload.py",
         "    if not report.is_whole:\n",
         "    if False:\n",
         PUSH,
     ),
     Bug(
         "believe the Hub",
-        "dataset/push/pushing.py",
-        "    _require_same(repo, wanted, present)\n",
+        "dataset/push/upload.py",
+        "            _require_same(there.name, wanted, present)\n",
         "",
         PUSH,
     ),
     Bug(
         "commit over somebody else's commit",
-        "dataset/push/repository.py",
+        "dataset/push/upload.py",
         "                    parent_commit=parent,\n",
         "",
         PUSH,
     ),
     Bug(
         "commit the manifest of a dataset first",
-        "dataset/push/pushing.py",
+        "dataset/push/upload.py",
         "    for name, content in ((CARD_NAME, card), (MANIFEST_NAME, data)):\n"
         "        if content is not None:\n"
         "            digest = hashlib.sha256(content).hexdigest()\n"

@@ -36,6 +36,7 @@ from tokenmill.config import Config, of_source
 from tokenmill.corpus.hub_inputs import HubInputs
 from tokenmill.corpus.input_spans import Cut, cut, cut_here
 from tokenmill.corpus.inputs import found_inputs
+from tokenmill.corpus.opening import opened, unreadable_input
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.planning import make_plan
 from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions, reader_for
@@ -58,6 +59,7 @@ from tokenmill.formats import DTYPE_BYTES
 from tokenmill.runners.start import num_proc_of
 from tokenmill.settings import resolved
 from tokenmill.storage import disk, disk_space, files
+from tokenmill.storage.range_reader import ByteFile
 from tokenmill.storage.scratch import scratch_folder
 from tokenmill.wording.plural import counted
 
@@ -69,6 +71,7 @@ MAX_FOOTERS = 24  # fetched from the Hub; they stand for those of the other file
 # encodes alone: fitted to runs with 2 workers.
 WORKER_EFFICIENCY = 0.7
 START_SECONDS = 1.0
+_NO_TEXTS = pa.nulls(0, pa.large_string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +208,14 @@ class _Survey:
 
     def total(self, spans: Sequence[Span], sample: Sample) -> _Total:
         text_bytes = sum(span.text_bytes for span in spans)
-        self._encoding.encode_array(pa.nulls(0, pa.large_string()))  # loads the engine
+        self._encoding.encode_array(_NO_TEXTS)  # loads the engine
         if text_bytes <= sample.counted_bytes:
             return self._count(spans)
         found = np.array(list(self._rates(spans, text_bytes, sample)))
         weights, rates = found[:, 0], found[:, 1:]
         num_tokens, num_documents, size = (weights @ rates).tolist()
         left = max(0.0, 1 - self.num_encoded / max(1.0, size))
-        variance = float(np.square(np.diff(rates[:, 0])).sum()) / (2 * (len(rates) - 1))
+        variance = float(np.square(np.diff(rates[:, 0])).sum()) / max(1, 2 * (len(rates) - 1))
         error = math.sqrt(variance * left * float(weights @ weights))
         spread = 2 * error / max(1.0, num_tokens)
         return _Total(num_tokens, num_documents, size, spread, "sample")
@@ -243,31 +246,26 @@ class _Survey:
         of text for each of them."""
         rng = random.Random(sample.seed)
         for draw in _draws(spans, text_bytes / sample.num_draws, rng):
-            stop, planned = draw.first, 0
-            while stop < min(draw.stop, draw.first + MAX_FILES) and (
-                planned < draw.count * sample.draw_bytes
-            ):
-                planned += spans[stop].text_bytes
-                stop += 1
-            texts, planned_read = self._texts(
-                spans[draw.first : stop], draw.count * sample.draw_bytes
-            )
-            size = len(data_of(texts))
-            documents = len(texts) / planned_read
+            texts, planned = self._texts(draw.spans, draw.count * sample.draw_bytes, rng)
+            size, documents = len(data_of(texts)) / planned, len(texts) / planned
             for window in _windows(texts, draw.count, sample.draw_bytes, rng):
                 tokens, _ = self._encoded(window)
                 per_byte = tokens / max(1, len(data_of(window)))
-                rate = per_byte * size / planned_read + self._num_specials * documents
-                yield draw.planned_bytes / draw.count, rate, documents, size / planned_read
+                rate = per_byte * size + self._num_specials * documents
+                yield draw.planned_bytes / draw.count, rate, documents, size
 
-    def _texts(self, spans: Iterable[Span], num_wanted: int) -> tuple[pa.LargeStringArray, float]:
-        """The texts of some spans, and how many planned bytes they are; of a span that is too large
-        the start, if something says how much of the span that is."""
-        parts = [pa.nulls(0, pa.large_string())]
+    def _texts(
+        self, spans: Sequence[Span], num_wanted: int, rng: random.Random
+    ) -> tuple[pa.LargeStringArray, float]:
+        """The texts of the first spans, and how many planned bytes they are; of a span that is too
+        large a part, if something says how much of the span that is."""
+        parts: list[pa.LargeStringArray] = []
         planned = 0.0
-        for whole in spans:
+        for whole in spans[:MAX_FILES]:
+            if planned >= num_wanted:
+                break
             size, num_rows, share = 0, 0, 1.0
-            span = self._head(whole, num_wanted // 2) if _has_head(whole) else whole
+            span = self._part(whole, num_wanted, rng)
             for found in self._documents(span):
                 parts.append(found.texts)
                 size += len(data_of(found.texts))
@@ -276,7 +274,9 @@ class _Survey:
                     share = num_rows / min(span.num_rows, span.max_rows or span.num_rows)
                     break
             planned += share * span.text_bytes
-        return pa.concat_arrays(parts), max(1.0, planned)
+        # A file that is one text is mapped, and not copied.
+        texts = parts[0] if len(parts) == 1 else pa.concat_arrays([*parts, _NO_TEXTS])
+        return texts, max(1.0, planned)
 
     def _documents(self, span: Span) -> Iterator[DocumentTexts]:
         began = time.perf_counter()
@@ -302,6 +302,41 @@ class _Survey:
         seconds, before = self._spent[doing]
         self._spent[doing] = (seconds + time.perf_counter() - began, before + num_bytes)
 
+    def _part(self, span: Span, num_wanted: int, rng: random.Random) -> Span:
+        """A part of a large span that can be read on its own, if there is one."""
+        source = span.input
+        is_large = span.text_bytes > (READ_BYTES if source.compression else 4 * num_wanted)
+        mark = self._mark_of(source)
+        if (
+            not is_large
+            or span.max_rows is not None
+            or (source.kind == "jsonl" and is_array(source))
+        ):
+            return span
+        if source.compression:
+            return self._head(span, num_wanted // 2)
+        if mark is None or source.kind in ("csv", "tsv"):  # a newline may be within quotes
+            return span
+        start = span.start + int(rng.random() * (span.stop - span.start - num_wanted))
+        try:
+            with opened(source) as file:
+                edges = [
+                    _end_of_document(file, place, mark) for place in (start, start + num_wanted)
+                ]
+        except OSError as error:
+            raise unreadable_input(source, error) from error
+        start, stop = min(edges[0], span.stop), min(edges[1], span.stop)
+        if start >= stop:  # documents are longer than that
+            return span
+        return dataclasses.replace(span, start=start, stop=stop, text_bytes=stop - start)
+
+    def _mark_of(self, source: Input) -> bytes | None:
+        """What ends a document in a file that can be cut there."""
+        if source.kind != "text":
+            return b"\n" if source.kind in ("jsonl", "csv", "tsv") else None
+        separator = self._job.read_of(source).separator
+        return None if separator is None else separator.encode()
+
     def _head(self, span: Span, num_bytes: int) -> Span:
         """The start of a compressed file, as a file of its own.
 
@@ -309,6 +344,7 @@ class _Survey:
         of the text, by about the same number at both places where they are compared.
         """
         source, num_bytes = span.input, max(num_bytes, READ_BYTES // 2)
+        began = time.perf_counter()
         assert source.compression is not None
         try:
             with native_file(source) as (file, expect):
@@ -325,15 +361,14 @@ class _Survey:
                 f"{source.name}: broken {source.compression} stream: {error}",
                 hint="fetch it again",
             ) from error
+        self._note("read", began, 0)
         total = float(len(data))
         if len(data) == num_bytes:
             self.num_heads += 1
             if num_read == at_half:
                 half = at_half = 0
             total = source.num_bytes * (len(data) - half) / max(1, num_read - at_half)
-        mark = (self._job.read_of(source).separator or "\n").encode()
-        if source.kind != "text":
-            mark = b"\n"
+        mark = self._mark_of(source) or b"\n"
         if len(data) < total and (end := data.rfind(mark)) >= 0:
             data = data[: end + len(mark)]
         path = os.path.join(self._folder, f"head-{self.num_heads}")
@@ -345,10 +380,9 @@ class _Survey:
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """Where to read: `count` pieces of the spans from `first` on."""
+    """Where to read: `count` pieces of the first of these spans."""
 
-    first: int
-    stop: int
+    spans: Sequence[Span]
     count: int
     planned_bytes: int  # that they stand for
 
@@ -363,7 +397,8 @@ def _draws(spans: Sequence[Span], stretch_bytes: float, rng: random.Random) -> I
         ends.append(planned)
         if planned >= stretch_bytes or number + 1 == len(spans):
             drawn = first + bisect.bisect_right(ends, rng.random() * planned)
-            yield _Draw(drawn, number + 1, max(1, round(planned / stretch_bytes)), planned)
+            count = max(1, round(planned / stretch_bytes))
+            yield _Draw(spans[drawn : number + 1], count, planned)
             first, planned, ends = number + 1, 0, []
 
 
@@ -386,11 +421,11 @@ class _SmallReads:
         self.closed = True
 
 
-def _has_head(span: Span) -> bool:
-    """Whether to read only the start of a compressed file, which of an array is not valid."""
-    if not span.input.compression or span.text_bytes <= READ_BYTES:
-        return False
-    return span.input.kind != "jsonl" or not is_array(span.input)
+def _end_of_document(file: ByteFile, place: int, mark: bytes) -> int:
+    """The first end of a document after a place; far beyond it if there is none near."""
+    file.seek(place)
+    found = file.read(1 << 20).find(mark)
+    return place + (found + len(mark) if found >= 0 else 1 << 62)
 
 
 def _windows(
@@ -428,8 +463,8 @@ def _with_absent(
         whole = found.times(text_bytes / sum(span.text_bytes for span in here))
         return dataclasses.replace(whole, spread=None, method="sample")
     num_rows = 0 if any(span.num_rows is None for span in spans) else _rows_of(spans)
-    whole = _Total(text_bytes / TEXT_BYTES_PER_TOKEN, num_rows, text_bytes, None, "assumed")
-    return whole.times(config.sample or 1.0)
+    assumed = _Total(text_bytes / TEXT_BYTES_PER_TOKEN, num_rows, text_bytes, None, "assumed")
+    return assumed.times(config.sample or 1.0)
 
 
 def _limited(found: _Total, config: Config) -> tuple[_Total, bool]:

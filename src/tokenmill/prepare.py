@@ -143,8 +143,11 @@ def _made_dataset(
 
     workspace = Workspace(config.out)
     # `remote` is closed before the lock is released, so that the next run finds no file in use.
-    with workspace.held(names_of(config), config.overwrite), contextlib.closing(remote):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(workspace.held(names_of(config), config.overwrite))
+        stack.enter_context(contextlib.closing(remote))
         plan = workspace.begin_or_continue(request, make_plan)
+        stack.enter_context(workspace.cleared_if_discarded(plan.plan_id))
         for note in (*plan.notes, *filter(None, [space_warning(config, plan)])):
             context.watch.notice(note)
         assembly = assembly_of(config, context.encoding, plan, workspace.work_of(plan.plan_id))

@@ -122,7 +122,7 @@ def test_xet_that_hangs_or_fails_is_followed_by_http_and_the_process_ends(broken
     broken(store)
     errors = machine.prepared()
     assert errors.count("Xet") == 1 and len(http_downloads(machine.server)) == 1, errors
-    assert "files come over HTTP from now on" in errors
+    assert "plain HTTP is used from now on" in errors
 
 
 def test_a_cache_with_shared_blobs_is_read_also_without_the_hub(machine, tmp_path):

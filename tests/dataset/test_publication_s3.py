@@ -4,6 +4,7 @@ killed, or uploads something else there."""
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import signal
@@ -23,6 +24,7 @@ from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.verify import verify
 from tokenmill.errors import ConfigError, ConflictError, NetworkError
 from tokenmill.storage import retry
+from tokenmill.storage.objects import s3 as s3_store
 
 NPY = {"format": "npy", "shard_tokens": 2000}
 SHUFFLED = {**NPY, "shuffle": True}
@@ -120,14 +122,22 @@ def held_at(s3: S3Server, number: int, action: Callable[[], object]) -> list[str
 
 @pytest.mark.parametrize("has_old", [False, True], ids=["new", "old"])
 @pytest.mark.parametrize(
-    ("late", "other"),
-    [({**SHUFFLED, "seed": 1}, {**SHUFFLED, "seed": 2}), (NPY, {"format": "megatron"})],
-    ids=["shuffled", "formats"],
+    ("late", "other", "in_parts"),
+    [
+        ({**SHUFFLED, "seed": 1}, {**SHUFFLED, "seed": 2}, False),
+        (NPY, {"format": "megatron"}, False),
+        ({**SHUFFLED, "seed": 1}, {**SHUFFLED, "seed": 2}, True),
+    ],
+    ids=["shuffled", "formats", "in parts"],
 )
 def test_late_run_when_held_at_any_write_then_the_newer_dataset_is_whole(
-    has_old, late, other, source, s3, bucket, share
+    has_old, late, other, in_parts, source, s3, bucket, share, monkeypatch
 ):
-    """Even a request that was sent before the other run began, and arrives after it has ended."""
+    """Even a request that was sent before the other run began, and arrives after it has ended: an
+    upload, its last request if it is in parts, the pointer, a removal."""
+    if in_parts:
+        monkeypatch.setattr(s3_store, "MULTIPART_BYTES", 1000)
+        monkeypatch.setattr(s3_store, "UPLOAD_PART_BYTES", 5 << 20)  # S3's least
     num_late = 0
     for number in itertools.count(has_old, share):
         out = f"s3://{bucket}/{number}/out"
@@ -147,6 +157,10 @@ def test_late_run_when_held_at_any_write_then_the_newer_dataset_is_whole(
         except ConflictError as error:
             assert error.exit_code == 6
             num_late += 1
+            left = objects_in(s3, bucket, f"{number}/out/")
+            folder = json.loads(left["tokenmill.json"])["folder"]
+            others = {name for name in left if not name.startswith(f"{folder}/")}
+            assert others == {"tokenmill.json", ".tokenmill/run.json"}, held
         s3.hold = lambda request: None
         if not held:
             break

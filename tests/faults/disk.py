@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.storage import disk as disk_module
-from tokenmill.storage import file_piece, lock, new_file, partial_file
+from tokenmill.storage import file_piece, lock, new_file
 
-CHANGING_MODULES: tuple[Any, ...] = (*(disk_module, file_piece, lock, new_file, partial_file),)
+CHANGING_MODULES: tuple[Any, ...] = (disk_module, file_piece, lock, new_file)
 
 # What changes the disk. Reads, stat, listings and locks are not operations.
 CHANGES = (

@@ -213,7 +213,7 @@ def test_ranks_when_not_given_then_those_of_the_environment(small, monkeypatch):
     for rank in ("0", "1"):
         monkeypatch.setenv("RANK", rank)
         loaders.append(tokenmill.Loader(small, **options))
-    assert [f"rank {rank} of 2" in repr(loader) for rank, loader in enumerate(loaders)]
+    assert all(f"rank {rank} of 2" in repr(loader) for rank, loader in enumerate(loaders))
     parts = [[rows_of([batch]) for batch in itertools.islice(one, 3)] for one in loaders]
     assert [row for step in zip(*parts, strict=True) for part in step for row in part] == together
     # What is given counts; one rank alone takes all rows.

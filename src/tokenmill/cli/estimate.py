@@ -85,7 +85,7 @@ def shown_tokens(found: Estimate) -> str:
 
 def shown_spread(found: Estimate) -> str:
     """Two standard errors of the sample, if there is one."""
-    if found.num_tokens_high is None or found.method == "counted":
+    if found.num_tokens_high in (None, found.num_tokens):
         return ""
     return f" ± {found.num_tokens_high / found.num_tokens - 1:.1%}"
 

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.screen import printable, shown_bytes, shown_seconds
@@ -54,10 +54,14 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
     from tokenmill.dataset.push import push
 
     is_quiet = arguments.quiet or arguments.json
-    _leave_bars(not is_quiet and sys.stderr.isatty())
+    if is_quiet or not sys.stderr.isatty():
+        # The client's own bars, which show the progress within a file.
+        disable_progress_bars()
     moving = MovingLine(sys.stderr, is_quiet)
 
     def notice(message: str) -> None:
@@ -89,31 +93,19 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _leave_bars(are_shown: bool) -> None:
-    """Show the client's own progress bars on a terminal only: they alone show the progress within
-    a file."""
-    import huggingface_hub.utils
-
-    client: Any = huggingface_hub
-    if not are_shown:
-        client.utils.disable_progress_bars()
-
-
 def summary(folder: str, pushed: Pushed, seconds: float) -> list[str]:
+    head = f"{pushed.repo} already has all of {folder}; nothing to do"
     if pushed.num_sent:
         sent = f"{counted(pushed.num_sent, 'file')}, {shown_bytes(pushed.sent_bytes)} sent"
         head = f"{folder} -> {pushed.repo}: {sent} in {shown_seconds(seconds)}"
-    else:
-        head = f"{pushed.repo} already has all of {folder}; nothing to do"
     at = "" if pushed.revision == "main" else f"/tree/{pushed.revision}"
-    lines = [
+    note = "the card names no licence; add `license:` to its header on the page"
+    if pushed.has_own_card:
+        note = "README.md there is yours and was kept"
+    return [
         head,
         f"  {pushed.url}{at}",
         f"  {counted(pushed.num_files, 'file')}, {shown_bytes(pushed.num_bytes)}: sizes and hashes "
         f"on the Hub match the manifest; commit {pushed.commit[:12]}",
+        f"  note: {note}",
     ]
-    if pushed.has_own_card:
-        lines.append("  note: README.md there is yours and was kept")
-    else:
-        lines.append("  note: the card names no licence; add `license:` to its header on the page")
-    return lines

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,13 @@ class NamedSource:
                 f"source {name} has no paths",
                 hint=f'{name}=corpus/{name}/ on the command line, or paths = "corpus/{name}/"',
             )
-        some = (paths,) if isinstance(paths, (str, os.PathLike)) else tuple(paths)
+        is_one = isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable)
+        some: list[Any] = [paths] if is_one else list(paths)
+        if not all(isinstance(path, (str, os.PathLike)) for path in some):
+            raise ConfigError(
+                f"source {name} is a path, several paths or a table, got {paths!r}",
+                hint=f'{{"{name}": "corpus/{name}/"}}',
+            )
         repeat = table.pop("repeat", 1)
         if table.get("sample") is not None:
             table["sample"] = _share(name, table["sample"])

@@ -76,11 +76,6 @@ def _numbered(slices: Iterable[Slice]) -> Iterator[Slice]:
         yield slice_ if slice_.index == index else dataclasses.replace(slice_, index=index)
 
 
-def num_slices_in(spans: Iterable[Span], slice_bytes: int) -> int:
-    """How many slices these spans make."""
-    return sum(1 for _ in _slices(spans, slice_bytes))
-
-
 def _slices(spans: Iterable[Span], slice_bytes: int) -> Iterator[Slice]:
     held: list[Span] = []
     index = held_bytes = 0

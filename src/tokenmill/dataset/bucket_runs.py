@@ -83,6 +83,14 @@ def publish(out: str, plan_id: str, manifest: Manifest, overwrite: bool) -> None
     clean_up(out)
 
 
+def remove_if_discarded(out: str, plan_id: str) -> None:
+    """Remove what a run has written since another one discarded it, or replaced its dataset."""
+    run, work = run_of(plan_id), work_of(out, plan_id)
+    if run not in (latest_run(out).run, _pointed(out)):
+        files.remove_folder(work)
+        files.remove_folder(shards_folder(work))
+
+
 def _note_replaced(out: str, run: str, pointer: bytes | None) -> None:
     """Add the dataset that is about to be replaced to those that go afterwards. Raises
     ConflictError unless this is the latest run. One that begins later reads the pointer later, so

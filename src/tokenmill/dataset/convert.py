@@ -195,6 +195,7 @@ class _Conversion:
         with contextlib.ExitStack() as stack:
             stack.enter_context(workspace.held(self.names, overwrite))
             plan_id = workspace.begin_or_continue(self.request, lambda: self.request).plan_id
+            stack.enter_context(workspace.cleared_if_discarded(plan_id))
             work = workspace.work_of(plan_id)
             staging = stack.enter_context(store_of(out).staging(work))
             books = Books(work, plan_id)

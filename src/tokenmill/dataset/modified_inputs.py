@@ -1,13 +1,17 @@
-"""Inputs that were modified after a dataset was made from them: their rows are compared with the
-hashes in the manifest.
+"""Inputs that are newer here than a dataset made from them: their rows are compared with the hashes
+in the manifest.
 
 The size and the ends of every input are compared anyway. A manifest has no time in it, so that the
-same dataset has the same manifest everywhere; but the manifest's file has one.
+same dataset has the same manifest everywhere; but the manifest's file has one. An input's time of
+modification does not suffice: `cp -p`, `mv` and `rsync -a` bring other bytes with an old one. The
+time at which the file got its name or its bytes here is the system's, and nobody sets it. So a
+corpus that is copied or renamed is read again, too.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
@@ -38,14 +42,13 @@ class ModifiedInputs:
     def of(manifest: Manifest, path: str, inputs: Iterable[Input]) -> ModifiedInputs:
         """`path` is that of the manifest."""
         made_ns = files.modified_ns(path)
-        found = (one for one in inputs if one.has_unknown_middle and one.mtime_ns >= made_ns)
+        found = (one for one in inputs if one.has_unknown_middle and _arrived_ns(one) >= made_ns)
         return ModifiedInputs(tuple(found), manifest)
 
     def __str__(self) -> str:
         num_bytes = shown_bytes(sum(one.num_bytes for one in self.inputs))
-        return (
-            f"{counted(len(self.inputs), 'input')} modified after the dataset was made, {num_bytes}"
-        )
+        inputs = counted(len(self.inputs), "input")
+        return f"{inputs} modified or moved after the dataset was made, {num_bytes}"
 
     def changes(
         self,
@@ -96,3 +99,9 @@ class ModifiedInputs:
     ) -> tuple[Slice, bool]:
         at = slice_.index * CONTENT_DIGITS
         return slice_, content_of(slice_, options_of) == self.manifest.content[at:][:CONTENT_DIGITS]
+
+
+def _arrived_ns(source: Input) -> int:
+    """Since when a local file, or the link to it, has been what it is."""
+    statuses = (os.stat(source.path), os.lstat(source.path))
+    return max(source.mtime_ns, *(one.st_ctime_ns for one in statuses))

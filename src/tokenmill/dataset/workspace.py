@@ -269,6 +269,16 @@ class Workspace:
             yield
 
     @contextlib.contextmanager
+    def cleared_if_discarded(self, plan_id: str) -> Iterator[None]:
+        """In a bucket, a discarded run that ends in a conflict leaves nothing."""
+        try:
+            yield
+        except ConflictError:
+            if not self._store.has_locks:
+                bucket_runs.remove_if_discarded(self.out, plan_id)
+            raise
+
+    @contextlib.contextmanager
     def shared(self, names: OutputNames) -> Iterator[None]:
         """Share the folder's lock with other tasks of the same run."""
         self._enter(names, False)

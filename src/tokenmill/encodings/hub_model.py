@@ -10,7 +10,6 @@ sha256 of the vocabulary and the commit; its workers read the cached file and ne
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from typing import Any
 
 from tokenmill.encodings.identity import EncodingId
 from tokenmill.encodings.vocab_merges import BESIDE
-from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.errors import ConfigError, IntegrityError, NetworkError
 from tokenmill.storage.retry import Retry, is_network_error, message_of, say, status_of
 
@@ -233,15 +231,13 @@ def commit_of(path: Path | str) -> str:
 
 
 def _require_right(path: Path) -> None:
-    """The cache names a file's blob by its hash: sha256, or git's for a small one. The blob may be
-    a link, too, into the store that all repositories share, whose names are other hashes."""
+    """Compare a file of the cache with the hash that its name there is."""
     if not path.is_symlink():
         return  # a cache without links, which does not keep the hash
-    expected, data = path.readlink().name, vocabulary_bytes(path)
-    if len(expected) == 64:
-        found = hashlib.sha256(data).hexdigest()
-    else:
-        found = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+    from tokenmill.storage.hub import cached_digest, digest_of  # 5 ms
+
+    expected = cached_digest(str(path))
+    found = digest_of(str(path), expected.partition(":")[0])
     if found != expected:
         raise IntegrityError(
             f"{path}: damaged in the Hub's cache: its hash is {found}, expected {expected}",

@@ -27,7 +27,6 @@ from tokenmill.storage.output_errors import as_output_error
 from tokenmill.storage.range_reader import BackgroundCall
 from tokenmill.storage.retry import Notice, Retry, is_network_error, message_of, status_of
 
-SCHEME = "hf://"  # of everything on the Hub
 DATASET = "dataset"  # the type of repository
 # Without a byte for so long, a download is left behind. The client itself gives up on silent HTTP
 # connections, after at most 66 seconds; `hf_xet` has been seen to wait for ever.
@@ -70,7 +69,7 @@ class HubFile:
 
     @property
     def url(self) -> str:
-        return f"{SCHEME}datasets/{self.repo}@{self.commit}/{self.path}"
+        return f"hf://datasets/{self.repo}@{self.commit}/{self.path}"
 
 
 def digest_of(path: str, algorithm: str) -> str:
@@ -248,7 +247,7 @@ class Hub:
                 commit,
                 os.path.relpath(path, snapshot).replace(os.sep, "/"),
                 os.path.getsize(path),
-                _cached_digest(path),
+                cached_digest(path),
             )
             for path in sorted(paths)
             if os.path.exists(path)
@@ -357,7 +356,7 @@ class Hub:
                 raise ConnectionError(f"{file.url}: {len(data):,} bytes of {num_bytes:,}")
             return data
 
-        return self._answer(file, request)
+        return self.answer(file.url, request)
 
     def _downloaded(self, file: HubFile, cache: str, transfer: Transfer, is_forced: bool) -> str:
         def request() -> str:
@@ -382,10 +381,10 @@ class Hub:
             return str(call.result())
 
         with _disk_errors(cache, _ROOM_ELSEWHERE if self._folder is None else None):
-            return self._answer(file, request)
+            return self.answer(file.url, request)
 
-    def _answer(self, file: HubFile, request: Callable[[], Result]) -> Result:
-        """The request's result, after retries and, if Xet fails, without it."""
+    def answer(self, url: str, request: Callable[[], Result]) -> Result:
+        """The result of a request for a URL, after retries and, if Xet fails, without it."""
         num_refused = 0
 
         def attempt() -> Result:
@@ -401,7 +400,7 @@ class Hub:
                     num_refused += 1
                     if num_refused > MAX_REFUSED_ADDRESSES:
                         raise AddressRefused(message_of(error)) from None
-                    raise ConnectionError(f"the CDN refused the address of {file.url}") from None
+                    raise ConnectionError(f"the CDN refused the address of {url}") from None
                 if not has_xet or not _is_of_xet(error):
                     raise error from error.__cause__
                 self._leave_xet(f"{type(error).__name__}: {message_of(error)}")
@@ -411,7 +410,7 @@ class Hub:
             return self.retry.result_of(attempt)
         except AddressRefused as refused:
             raise NetworkError(
-                f"{file.url}: the CDN refused the addresses that the Hub gave: {refused}",
+                f"{url}: the CDN refused the addresses that the Hub gave: {refused}",
                 hint="does a firewall stand between? Run the same command again: it resumes",
             ) from None
 
@@ -429,7 +428,7 @@ class Hub:
                 return
             constants.HF_HUB_DISABLE_XET = self._has_left_xet = True
         if why:
-            self.notice(f"Xet storage fails, so files come over HTTP from now on: {why}")
+            self.notice(f"Xet storage fails, so plain HTTP is used from now on: {why}")
 
     def _unlock(self, file: HubFile, cache: str) -> None:
         """Remove the lock of a download that was left behind: it may never release it. The client
@@ -495,9 +494,10 @@ def _is_below(path: str) -> bool:
     return not {"", ".", ".."} & set(path.split("/"))
 
 
-def _cached_digest(path: str) -> str:
-    """In the cache, a snapshot's entries are links to blobs named by their hash. A blob may be a
-    link, too, into the store that all repositories share, whose names are other hashes."""
+def cached_digest(path: str) -> str:
+    """The hash that a file of the cache must have. A snapshot's entries are links to blobs named by
+    their hash. A blob may be a link, too, into the store that all repositories share, whose names
+    are other hashes."""
     if not os.path.islink(path):  # a cache that was copied without its links
         return digest_of(path, "sha256")
     blob = os.path.basename(os.readlink(path))

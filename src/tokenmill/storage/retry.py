@@ -59,7 +59,7 @@ class Retry:
             try:
                 result = request()
             except Exception as error:
-                began = began or time.monotonic()
+                began = time.monotonic() if began is None else began
                 pause = self._pause_after(error, attempt, began)
                 if pause is None:
                     raise

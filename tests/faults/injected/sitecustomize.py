@@ -259,7 +259,6 @@ CHANGES = {
             "tokenmill.storage.file_piece",
             "tokenmill.storage.lock",
             "tokenmill.storage.new_file",
-            "tokenmill.storage.partial_file",
         ),
         change_storage,
     ),

@@ -1,8 +1,8 @@
 """`push`: uploads a finished dataset to the Hugging Face Hub.
 
-pushing.py is the file to read first; repository.py makes the requests, card.py writes README.md.
+upload.py sends the dataset, card.py writes README.md.
 """
 
-from tokenmill.dataset.push.pushing import Pushed, push
+from tokenmill.dataset.push.upload import Pushed, push
 
 __all__ = ["Pushed", "push"]

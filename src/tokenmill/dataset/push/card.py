@@ -2,6 +2,7 @@
 
 It follows from the manifest alone, so the same dataset has the same card. Its last line is a hash
 of the rest: an unedited card is replaced by a newer one; one that the user wrote or edited stays.
+The Python that it shows is what tests/loaders/ reads our shards with.
 """
 
 from __future__ import annotations
@@ -11,20 +12,89 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from tokenmill.corpus.spans import HUB_SCHEME
 from tokenmill.dataset.manifest import Manifest, ManifestInput
 from tokenmill.dataset.notes import split_words
-from tokenmill.dataset.push.loading import folder_of, loading_snippet
 from tokenmill.dataset.recipe import config_text, prepare_command
-from tokenmill.formats import get_format
+from tokenmill.formats import DTYPE_BYTES, get_format
 from tokenmill.wording.plural import counted
 
 CARD_NAME = "README.md"
+MAIN = "main"  # the branch
 _MARK = re.compile(rb"<!-- written by tokenmill push, sha256 ([0-9a-f]{64}) -->\n$")
 _SIZES = "n<1K 1K<n<10K 10K<n<100K 100K<n<1M 1M<n<10M 10M<n<100M 100M<n<1B 1B<n<10B 10B<n<100B"
 _HUB_INPUT = re.compile(rf"{HUB_SCHEME}datasets/([^@]+)@([^/]+)/.+")
 _SHOWN_SOURCES = 20
+_DEFAULT_BLOCK = 2048
+# How trainers load each format from `{folder}`: a sentence, a language, and code in it.
+_SNIPPETS = {
+    "nanogpt": (
+        "In a [nanoGPT](https://github.com/karpathy/nanoGPT) checkout, with the files in "
+        "`data/{folder}`:",
+        "sh",
+        "python train.py --dataset={folder}",
+    ),
+    "npy": (
+        "build-nanogpt's `train_gpt2.py` reads the folder that its `data_root` names. By hand:",
+        "python",
+        'import numpy as np\n\ntokens = np.load("{folder}/{first}")',
+    ),
+    "llmc": (
+        "llm.c, and likewise modded-nanogpt:",
+        "sh",
+        './train_gpt2cu -i "{folder}/{stem}_train_*.bin" -j "{folder}/{stem}_val_*.bin"',
+    ),
+    "megatron": (
+        "Megatron-LM takes the prefix of each file as `--data-path`. By hand:",
+        "python",
+        "from megatron.core.datasets.indexed_dataset import IndexedDataset\n\n"
+        'dataset = IndexedDataset("{folder}/{prefix}")',
+    ),
+    "olmo": (
+        "With OLMo-core:",
+        "python",
+        "from glob import glob\n\n"
+        "from olmo_core.data.numpy_dataset import NumpyFSLDatasetConfig\n"
+        "from olmo_core.data.tokenizer import TokenizerConfig\n\n"
+        "tokenizer = TokenizerConfig(\n"
+        "    vocab_size={n_vocab}, eos_token_id={eot_id}, pad_token_id={eot_id}\n"
+        ")\n"
+        "config = NumpyFSLDatasetConfig(\n"
+        '    tokenizer=tokenizer, paths=sorted(glob("{folder}/{stem}-train-*.npy")), '
+        "sequence_length=2048\n"
+        ")",
+    ),
+    "datatrove": (
+        "With datatrove, as nanotron does:",
+        "python",
+        "from datatrove.utils.dataset import DatatroveFolderDataset\n\n"
+        "dataset = DatatroveFolderDataset(\n"
+        '    "{folder}/train", seq_len=2048, token_size={token_bytes}\n'
+        ")",
+    ),
+    "mds": (
+        "With MosaicML Streaming, whose `StreamingDataset(local=...)` takes the same folder:",
+        "python",
+        "from streaming.base.local import LocalDataset\n\n"
+        'dataset = LocalDataset("{folder}/train")\n'
+        'tokens = dataset[0]["tokens"]',
+    ),
+    "litdata": (
+        "With LitData, as LitGPT does:",
+        "python",
+        "from litdata import StreamingDataset, TokensLoader\n\n"
+        "loader = TokensLoader(block_size={block})\n"
+        'dataset = StreamingDataset("{folder}/train", item_loader=loader)',
+    ),
+    "parquet": (
+        "With `datasets`, also without a download:",
+        "python",
+        'from datasets import load_dataset\n\ndataset = load_dataset("{repo}", {at}split="train")\n'
+        'tokens = dataset[0]["input_ids"]',
+    ),
+}
 
 
 def card_of(manifest: Manifest, repo: str, revision: str) -> bytes:
@@ -42,7 +112,7 @@ def is_untouched(card: bytes) -> bool:
 def _header(manifest: Manifest, repo: str) -> Iterator[str]:
     """The YAML that the Hub reads."""
     yield "---"
-    yield f'pretty_name: "{folder_of(repo)}"'
+    yield f'pretty_name: "{_folder(repo)}"'
     yield "task_categories:\n- text-generation"
     yield f'tags:\n- tokenmill\n- tokenized\n- "{manifest.identity["options"]["format"]}"'
     yield f'size_categories:\n- "{_size(manifest.num_documents)}"'
@@ -68,7 +138,7 @@ def _glob(manifest: Manifest, split: str) -> str:
 def _body(manifest: Manifest, repo: str, revision: str) -> Iterator[str]:
     options, encoding = manifest.identity["options"], manifest.identity["encoding"]
     counts = manifest.counts
-    yield f"# {folder_of(repo)}\n"
+    yield f"# {_folder(repo)}\n"
     yield (
         f"{counted(manifest.num_tokens, 'token')} of "
         f"{counted(manifest.num_documents, 'document')}, ready for "
@@ -103,15 +173,42 @@ def _body(manifest: Manifest, repo: str, revision: str) -> Iterator[str]:
 
 
 def _loading(manifest: Manifest, repo: str, revision: str) -> Iterator[str]:
-    at = "" if revision == "main" else f" --revision {revision}"
-    folder = folder_of(repo)
-    below = f"data/{folder}" if manifest.identity["options"]["format"] == "nanogpt" else folder
-    snippet = loading_snippet(manifest, repo, revision)
+    name, folder = manifest.identity["options"]["format"], _folder(repo)
+    at = "" if revision == MAIN else f" --revision {revision}"
+    below = f"data/{folder}" if name == "nanogpt" else folder
     yield "```sh"
     yield f"hf download {repo} --repo-type dataset{at} --local-dir {below}"
     yield f"tokenmill verify {below}    # every hash, id and count, against `tokenmill.json`"
-    yield f"```\n\n{snippet.intro}\n"
-    yield f"```{snippet.language}\n{snippet.code}\n```"
+    if name in _SNIPPETS:
+        facts = _facts(manifest, repo, revision)
+        intro, language, code = (text.format_map(facts) for text in _SNIPPETS[name])
+        yield f"```\n\n{intro}\n\n```{language}\n{code}"
+    yield "```"
+
+
+def _facts(manifest: Manifest, repo: str, revision: str) -> dict[str, Any]:
+    """What the snippets name."""
+    options, encoding = manifest.identity["options"], manifest.identity["encoding"]
+    shards = [file.name for file in manifest.shards if file.split == "train"] or [
+        file.name for file in manifest.shards
+    ]
+    return {
+        "repo": repo,
+        "folder": _folder(repo),
+        "at": "" if revision == MAIN else f'revision="{revision}", ',
+        "first": shards[0],
+        "prefix": os.path.splitext(shards[0])[0],
+        "stem": options["name"],
+        "block": options.get("seq_len") or _DEFAULT_BLOCK,
+        "token_bytes": DTYPE_BYTES[options["dtype"]],
+        "n_vocab": encoding["max_token_value"] + 1,
+        "eot_id": encoding["eot_token"],
+    }
+
+
+def _folder(repo: str) -> str:
+    """The folder that the card downloads the files to."""
+    return repo.split("/")[1]
 
 
 def _eot(manifest: Manifest) -> str:
