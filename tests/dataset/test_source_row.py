@@ -17,7 +17,7 @@ import tokenmill
 from corpora import made_texts
 from tokenmill.dataset.inspect import LookedInto, document, look_into
 from tokenmill.dataset.verify import source_row
-from tokenmill.dataset.verify.input_candidates import NotAtHand
+from tokenmill.dataset.verify.source_corpus import NotAtHand
 from tokenmill.dataset.verify.source_row import Document, DocumentSources, require_planned
 
 TEXTS = [f"{text} #{number}#" for number, text in enumerate(made_texts(60, seed=3))]

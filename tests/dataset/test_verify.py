@@ -542,6 +542,21 @@ def test_id_beyond_the_vocabulary_is_named_by_file_document_and_byte(out):
 
 
 @pytest.mark.parametrize("eot", ["append", "prepend", "both"])
+@pytest.mark.parametrize("name", ["llmc", "megatron"])
+@pytest.mark.parametrize("damage", [b"", None, b"oops"], ids=str)
+def test_shard_after_one_that_cannot_be_read_is_checked(damage, name, eot, tmp_path, source):
+    out = prepared(source, tmp_path / "out", format=name, eot=eot, val="none", shard_tokens=3000)
+    first, second, *_ = sorted(out.glob("*.bin"))
+    change(second, 700, 60000, header=1024 if name == "llmc" else 0)
+    Folder(out).put(first.name, damage)
+    report = verify(out)
+    assert status(report)["vocabulary"] == "failed"
+    [found] = [one for one in report.failures if "60000" in one.message]
+    assert found.file == second.name
+    assert first.name in {one.file for one in report.failures}
+
+
+@pytest.mark.parametrize("eot", ["append", "prepend", "both"])
 @pytest.mark.parametrize("name", ["megatron", "nanogpt"])
 def test_eot_in_the_middle_of_a_document_or_missing_is_detected(name, eot, tmp_path, source):
     file = "train.bin" if name == "nanogpt" else "text_train_00000_document.bin"
@@ -570,6 +585,26 @@ def test_two_eots_that_moved_are_detected_where_documents_have_two(tmp_path, sou
     [failure] = verify(out).failures
     assert failure.file == "train.bin" and failure.document is not None
     assert abs(failure.byte - 2 * first) <= 8
+
+
+@pytest.mark.parametrize("value", [EOT, 17, 60000])
+@pytest.mark.parametrize("eot", ["append", "prepend", "both"])
+@pytest.mark.parametrize("name", ["megatron", "nanogpt"])
+def test_file_that_is_read_in_pieces_has_the_faults_of_one_that_is_not(
+    name, eot, value, tmp_path, source, monkeypatch
+):
+    found = []
+    for size in (1 << 30, 3000):
+        monkeypatch.setattr("tokenmill.storage.hashing.PIECE_BYTES", size)
+        out = prepared(source, tmp_path / str(size), format=name, eot=eot, val="none")
+        assert problems(verify(out, num_proc=2)) == []
+        [file] = out.glob("*.bin")
+        tokens = np.fromfile(file, "<u2")
+        change(file, int(np.flatnonzero((tokens == EOT) != (value == EOT))[40]), value)
+        report = verify(out, num_proc=2)
+        found.append([one for one in report.failures if "have changed" not in one.message])
+        assert status(report)["sha256"] == "failed"
+    assert found[0] == found[1] and found[0]
 
 
 @pytest.mark.parametrize(
@@ -768,7 +803,7 @@ def test_document_that_the_reference_cannot_encode_is_left_to_the_engine(tmp_pat
                 raise BaseException("StackOverflow")
             return reference_of(get_encoding("gpt2").identity).encode_ordinary(text)
 
-    monkeypatch.setattr("tokenmill.dataset.verify.reencoding.reference_of", lambda _: Panicking())
+    monkeypatch.setattr("tokenmill.dataset.verify.sources.reference_of", lambda _: Panicking())
     path = write_corpus("jsonl", tmp_path, ["easy", "hard one", "also easy"])
     report = verify(prepared(path, tmp_path / "out", val="none"), full=True)
     assert problems(report) == [] and "1 by the engine" in detail(report)["sources"]

@@ -26,7 +26,7 @@ from tokenmill.dataset.files import files_at
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, OutputFile, manifest_data
 from tokenmill.dataset.push.card import CARD_NAME, MAIN, card_of, is_untouched
 from tokenmill.dataset.verify import verify
-from tokenmill.dataset.verify.file_scan import OnProgress
+from tokenmill.dataset.verify.scan import OnProgress
 from tokenmill.errors import (
     ConfigError,
     ConflictError,

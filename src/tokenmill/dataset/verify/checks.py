@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -97,17 +98,17 @@ class Findings:
 
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
-        self._failures: list[Failure] = []
-        self._num_failures = dict.fromkeys(CHECKS, 0)
+        self._failures: dict[str, list[Failure]] = {name: [] for name in CHECKS}
+        self._in_order: list[Failure] = []
 
     def passed(self, name: str, detail: str) -> None:
         """Mark the check as passed, unless it failed before."""
-        if not self._num_failures[name]:
+        if not self.has_failed(name):
             self._checks[name] = Check(name, "passed", detail)
 
     def skipped(self, name: str, reason: str) -> None:
         """Mark the check as not requested or not applicable."""
-        if not self._num_failures[name]:
+        if not self.has_failed(name):
             self._checks[name] = Check(name, "skipped", reason)
 
     def unable(self, name: str, reason: str, hint: str | None = None) -> None:
@@ -116,42 +117,28 @@ class Findings:
             self._checks[name] = Check(name, "unable", reason, hint)
 
     def failed(self, name: str, failure: Failure) -> None:
-        self._num_failures[name] += 1
-        self._failures.append(failure)
-        more = self._num_failures[name] - 1
-        first = self._checks[name].detail.partition(" (and ")[0] if more else _line(failure)
-        self._checks[name] = Check(name, "failed", first + (f" (and {more} more)" if more else ""))
+        self._in_order.append(failure)
+        found = self._failures[name]
+        found.append(failure)
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        self._checks[name] = Check(name, "failed", f"{found[0].place}: {found[0].message}{more}")
 
-    def skip_if_new(self, name: str, reason: str) -> None:
-        if name not in self._checks:
-            self.skipped(name, reason)
+    def skip_the_rest(self, reason: str, names: Iterable[str] = CHECKS) -> None:
+        """Mark the checks that have no result yet as skipped."""
+        for name in names:
+            if name not in self._checks and name not in _IF_THERE:
+                self.skipped(name, reason)
 
     @property
     def num_failures(self) -> int:
-        return len(self._failures)
+        return len(self._in_order)
 
     def has_failed(self, name: str) -> bool:
-        return bool(self._num_failures[name])
-
-    def skip_the_rest(self, reason: str) -> None:
-        for name in CHECKS:
-            if name not in _IF_THERE:
-                self.skip_if_new(name, reason)
+        return bool(self._failures[name])
 
     def report(
         self, folder: str, format_: str | None, num_bytes: int, num_tokens: int, seconds: float
     ) -> Report:
-        return Report(
-            folder,
-            format_,
-            tuple(self._checks[name] for name in CHECKS if name in self._checks),
-            tuple(self._failures[:MAX_FAILURES]),
-            len(self._failures),
-            num_bytes,
-            num_tokens,
-            seconds,
-        )
-
-
-def _line(failure: Failure) -> str:
-    return f"{failure.place}: {failure.message}"
+        checks = tuple(self._checks[name] for name in CHECKS if name in self._checks)
+        shown, count = tuple(self._in_order[:MAX_FAILURES]), len(self._in_order)
+        return Report(folder, format_, checks, shown, count, num_bytes, num_tokens, seconds)

@@ -5,18 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest, OutputFile
-from tokenmill.dataset.stream import StreamShard
+from tokenmill.dataset.stream import Stream, StreamShard
 from tokenmill.dataset.verify.checks import Failure, Findings
-from tokenmill.dataset.verify.file_scan import FileToCheck, Looked, OnProgress, looked_at, size_of
-from tokenmill.dataset.verify.shard_chain import Chain, Link, check_order
-from tokenmill.dataset.verify.token_scan import Rules
+from tokenmill.dataset.verify.scan import (
+    Fault,
+    FileToCheck,
+    Looked,
+    OnProgress,
+    Rules,
+    looked_at,
+    size_of,
+)
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of
-from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DatasetFiles
 from tokenmill.storage import hashing
@@ -32,6 +37,12 @@ class Totals:
     format: str | None
     num_bytes: int
     num_tokens: int
+
+    @staticmethod
+    def of(format_name: str, looked: Mapping[str, Looked]) -> Totals:
+        num_bytes = sum(one.num_bytes for one in looked.values() if one.missing is None)
+        scans = (one.scan for one in looked.values())
+        return Totals(format_name, num_bytes, sum(s.num_tokens for s in scans if s is not None))
 
 
 def check_files(dataset: Dataset, manifest: Manifest, findings: Findings) -> None:
@@ -78,7 +89,12 @@ def check_contents(
     progress: OnProgress,
 ) -> Totals:
     """Hash every file, open every shard, check every token."""
-    refused = refused_file(dataset.files, _opens_with(manifest))
+    # A format may open other files with a shard: those named like it, and an index.
+    stems = {file.name.partition(".")[0] for file in manifest.files}
+    refused = refused_file(
+        dataset.files,
+        lambda name: name.partition(".")[0] in stems or os.path.basename(name) == "index.json",
+    )
     tasks = _files_to_check(dataset, manifest, refused is None)
     looked = looked_at(dataset.files, tasks, num_proc, progress)
     _check_sha256(manifest, looked, findings)
@@ -89,12 +105,7 @@ def check_contents(
         for name in _OF_TOKENS:
             reason = f"{refused.file} {refused.message}, so no shard was opened"
             findings.unable(name, reason, "put the file itself there, or remove the link")
-    scans = [one.scan for one in looked.values() if one.scan is not None]
-    return Totals(
-        dataset.format.name,
-        sum(one.num_bytes for one in looked.values() if one.missing is None),
-        sum(scan.num_tokens for scan in scans),
-    )
+    return Totals.of(dataset.format.name, looked)
 
 
 def refused_file(
@@ -110,48 +121,35 @@ def refused_file(
     return None
 
 
-def _opens_with(manifest: Manifest) -> Callable[[str], bool]:
-    """Which files a format may open together with a shard: those named like it, and an index."""
-    stems = {file.name.partition(".")[0] for file in manifest.files}
-
-    def matters(name: str) -> bool:
-        return name.partition(".")[0] in stems or os.path.basename(name) == "index.json"
-
-    return matters
-
-
 def _files_to_check(dataset: Dataset, manifest: Manifest, can_open: bool) -> list[FileToCheck]:
     opens: dict[str, StreamShard] = {}
-    edges: dict[str, tuple[bool, bool]] = {}
-    # Only a conversion keeps the two pieces of a document that the end of a split had cut.
-    first, second = (manifest.converted_from and manifest.one_stream) or (None, None)
-    tails = _tails(manifest)
+    begins, ends = {}, {}
     for split, stream in dataset.streams.items():
         opens |= {shard.name: shard for shard in stream.shards}
-        edges[stream.shards[0].name] = (split == second, False)
-        last = stream.shards[-1].name
-        # The tail that filled no sample may have begun in the middle of a document.
-        ends_cut = bool(tails.get(split)) or split == first
-        edges[last] = (edges.get(last, (False, False))[0], ends_cut)
-    tasks = []
-    for file in manifest.files:
-        shard = opens.get(file.name) if can_open else None
-        begins, ends = edges.get(file.name, (False, False))
-        tasks.append(
-            FileToCheck(
-                name=file.name,
-                is_hashed=size_of(dataset.files, file.name) == file.num_bytes,
-                in_pieces=not isinstance(file.sha256, str),
-                open=None if shard is None else shard.open,
-                is_raw=dataset.format.traits.is_raw,
-                rules=_rules(manifest),
-                marks=file.marks,
-                has_boundaries=_has_boundaries(dataset),
-                may_begin_cut=begins,
-                may_end_cut=ends,
-            )
+        begins[stream.shards[0].name], ends[stream.shards[-1].name] = _cuts(manifest, split)
+    return [
+        FileToCheck(
+            name=file.name,
+            is_hashed=size_of(dataset.files, file.name) == file.num_bytes,
+            open=opens[file.name].open if can_open and file.name in opens else None,
+            is_raw=dataset.format.traits.is_raw,
+            rules=_rules(manifest),
+            marks=file.marks,
+            has_boundaries=_has_boundaries(dataset),
+            may_begin_cut=begins.get(file.name, False),
+            may_end_cut=ends.get(file.name, False),
+            in_pieces=not isinstance(file.sha256, str),
         )
-    return tasks
+        for file in manifest.files
+    ]
+
+
+def _cuts(manifest: Manifest, split: str) -> tuple[bool, bool]:
+    """Whether a split may begin, and may end, in the middle of a document: where one stream was cut
+    in two, and before a tail that filled no sample and was left out."""
+    first, second = manifest.one_stream or (None, None)
+    totals = manifest.splits.get(split)
+    return split == second, split == first or bool(totals and totals.num_tail_tokens)
 
 
 def _rules(manifest: Manifest) -> Rules:
@@ -167,28 +165,19 @@ def _has_boundaries(dataset: Dataset) -> bool:
     return any(stream.has_boundaries for stream in dataset.streams.values())
 
 
-def _tails(manifest: Manifest) -> dict[str, int]:
-    """The number of tokens at the end of each split that were left out because they filled no
-    sample."""
-    return {split: totals.num_tail_tokens for split, totals in manifest.splits.items()}
-
-
 def _changed(file: OutputFile, found: str | tuple[str, ...]) -> Failure:
     """The failure of a file with another sha256; for a file in pieces, where the first changed
     piece is."""
-    if isinstance(found, str) or isinstance(file.sha256, str):
-        return Failure(
-            file.name,
-            f"its bytes have changed: sha256 {found[:16]!s}, was {file.first_sha256[:16]}",
+    where, now, was = "", found[:16], file.first_sha256[:16]
+    if not isinstance(found, str):
+        number = next(
+            (n for n, both in enumerate(zip(found, file.sha256, strict=False)) if len({*both}) > 1),
+            0,
         )
-    pairs = enumerate(zip(found, file.sha256, strict=False))
-    number, (now, was) = next((pair for pair in pairs if pair[1][0] != pair[1][1]), (0, ("", "")))
-    first, last = number * hashing.PIECE_BYTES, (number + 1) * hashing.PIECE_BYTES
-    return Failure(
-        file.name,
-        f"its bytes have changed between {first:,} and {min(last, file.num_bytes):,}: sha256 "
-        f"{now[:16]}, was {was[:16]}",
-    )
+        first, end = number * hashing.PIECE_BYTES, (number + 1) * hashing.PIECE_BYTES
+        where = f" between {first:,} and {min(end, file.num_bytes):,}"
+        now, was = found[number][:16], file.sha256[number][:16]
+    return Failure(file.name, f"its bytes have changed{where}: sha256 {now}, was {was}")
 
 
 def _check_sha256(manifest: Manifest, looked: Mapping[str, Looked], findings: Findings) -> None:
@@ -202,7 +191,7 @@ def _check_sha256(manifest: Manifest, looked: Mapping[str, Looked], findings: Fi
             findings.failed("sha256", Failure(file.name, found.missing))
     if any(one.sha256 for one in looked.values()) or not manifest.files:
         findings.passed("sha256", f"{counted(num_bytes, 'byte')} hashed")
-    findings.skip_if_new("sha256", "no file has the size that it was written with")
+    findings.skip_the_rest("no file has the size that it was written with", ["sha256"])
 
 
 def _check_quarantine(files: DatasetFiles, manifest: Manifest, findings: Findings) -> None:
@@ -219,43 +208,83 @@ def _check_quarantine(files: DatasetFiles, manifest: Manifest, findings: Finding
 def _check_shards(
     dataset: Dataset, manifest: Manifest, looked: Mapping[str, Looked], findings: Findings
 ) -> None:
-    has_boundaries = _has_boundaries(dataset)
     chains = {}
-    for split in SPLITS:
-        shards = [file for file in manifest.shards if file.split == split]
-        links = [Link(looked[file.name], file.num_documents) for file in shards]
-        if links:
-            chains[split] = Chain(links, has_boundaries, dataset.eot, dataset.eot_id)
-    for chain in chains.values():
-        check_chain(chain, dataset.files, findings)
+    for split, stream in dataset.streams.items():
+        chains[split] = Chain(stream, [looked[shard.name] for shard in stream.shards])
+        chains[split].report_faults(dataset.files, findings)
     _check_against_counts(dataset, manifest, looked, findings)
-    if not has_boundaries:
-        _check_order(chains, manifest, findings)
+    if not _has_boundaries(dataset):
+        cut = [split for split in manifest.one_stream or () if split in chains]
+        if cut and (totals := manifest.splits.get(cut[0])) and totals.num_tail_tokens:
+            cut = []  # the second does not continue where the first ends
+        for splits in [cut] if cut else [[split] for split in chains]:
+            begins_cut, ends_cut = _cuts(manifest, splits[0])[0], _cuts(manifest, splits[-1])[1]
+            in_order = [chains[split] for split in splits]
+            _check_order(in_order, _rules(manifest), findings, begins_cut, ends_cut)
     _report_passed(dataset, manifest, looked, findings)
 
 
-def _check_order(chains: Mapping[str, Chain], manifest: Manifest, findings: Findings) -> None:
-    rules, tails = _rules(manifest), _tails(manifest)
-    first, second = manifest.one_stream or (None, None)
-    if manifest.one_stream and not tails.get(first or ""):
-        in_sequence = [chains[split] for split in manifest.one_stream if split in chains]
-        check_order(in_sequence, rules, findings, may_end_cut=any(tails.values()))
+class Chain:
+    """The shards of a split, in order, as they were found."""
+
+    def __init__(self, stream: Stream, looked: Sequence[Looked]) -> None:
+        self.looked = looked
+        shards = []
+        for shard, one in zip(stream.shards, looked, strict=True):
+            if (scan := one.scan) is None:
+                shards.append(shard)
+                continue
+            found = one.num_documents if stream.has_boundaries else scan.num_eot
+            shards.append(replace(shard, num_tokens=scan.num_tokens, num_documents=found, marks=()))
+        self._stream = stream.with_shards(shards)
+
+    def failure(self, position: int, fault: Fault) -> Failure:
+        """The failure at a token of a shard, with its document in the split, if that is known."""
+        looked, document, stream = self.looked[position], None, self._stream
+        # How the split begins matters where EOT ids are before documents.
+        is_known = stream.has_boundaries or stream.eot == "append"
+        is_known = is_known or self.looked[0].scan is not None
+        if is_known and all(one.num_documents is not None for one in stream.shards[:position]):
+            with contextlib.suppress(IntegrityError):
+                document = stream.document_at(stream.start_of(position) + fault.token)
+        return Failure(looked.name, fault.message, document, looked.byte_of(fault.token))
+
+    def report_faults(self, files: DatasetFiles, findings: Findings) -> None:
+        for position, looked in enumerate(self.looked):
+            if looked.broken is not None:
+                findings.failed("headers", located(looked.broken, files, looked.name))
+            for fault in looked.scan.faults.values() if looked.scan is not None else ():
+                findings.failed(fault.check, self.failure(position, fault))
+
+
+def _check_order(
+    chains: Sequence[Chain], rules: Rules, findings: Findings, begins_cut: bool, ends_cut: bool
+) -> None:
+    """Check the order of EOT ids across consecutive splits of a format without boundaries."""
+    placed = [(chain, i, one.scan) for chain in chains for i, one in enumerate(chain.looked)]
+    filled = [(chain, i, scan) for chain, i, scan in placed if scan is None or scan.num_tokens]
+    is_inside, scan = begins_cut, None
+    for number, (chain, i, scan) in enumerate(filled):
+        if scan is None:
+            return  # the rest is unknown, and this shard is already reported
+        is_first = number == 0
+        if rules.eot == "both":
+            # A single EOT id may end the document that was cut, or begin the next one.
+            if is_first and scan.first == rules.eot_id and scan.paired(False)[0] is None:
+                is_inside = False
+            fault, is_inside = scan.paired(is_inside)
+            if fault is not None:
+                findings.failed("EOT", chain.failure(i, fault))
+                return
+        elif rules.eot == "prepend" and is_first and not begins_cut and scan.first != rules.eot_id:
+            fault = Fault("EOT", 0, "the first token of all should be an EOT id")
+            findings.failed("EOT", chain.failure(i, fault))
+    if scan is None or ends_cut:
         return
-    for split, chain in chains.items():
-        # The end of the first split was left out, and the second continues after it.
-        may_end_cut = bool(tails.get(split)) or split == first
-        check_order([chain], rules, findings, split == second, may_end_cut)
-
-
-def check_chain(chain: Chain, files: DatasetFiles, findings: Findings) -> None:
-    """Report the faults of each shard of a split."""
-    for position, link in enumerate(chain.links):
-        looked = link.looked
-        if looked.broken is not None:
-            findings.failed("headers", located(looked.broken, files, looked.name))
-        elif looked.scan is not None:
-            for name, fault in looked.scan.faults.items():
-                findings.failed(name, chain.failure(position, fault))
+    ends_open = is_inside if rules.eot == "both" else scan.last != rules.eot_id
+    if rules.eot in ("append", "both") and ends_open:
+        fault = Fault("EOT", scan.num_tokens - 1, "the last token of all should be an EOT id")
+        findings.failed("EOT", chain.failure(i, fault))
 
 
 def located(message: str, files: DatasetFiles, name: str) -> Failure:
@@ -272,72 +301,67 @@ def _check_against_counts(
     dataset: Dataset, manifest: Manifest, looked: Mapping[str, Looked], findings: Findings
 ) -> None:
     """Compare the content of the shards with the manifest's counts."""
-    has_boundaries = _has_boundaries(dataset)
-    options = manifest.identity["options"]
-    per_document = EOTS_PER_DOCUMENT[str(dataset.eot)]
+    has_boundaries, rules = _has_boundaries(dataset), _rules(manifest)
+    seq_len = manifest.identity["options"].get("seq_len")
+    seq_len = seq_len if dataset.format.traits.boundaries else None
+    num_eot = num_bos = 0
     for file in manifest.shards:
         found = looked[file.name]
-        scan = found.scan
-        if scan is None:
+        if (scan := found.scan) is None:
             continue
+        num_eot, num_bos = num_eot + scan.num_eot, num_bos + scan.num_bos
         if scan.num_tokens != file.num_tokens:
             held = counted(scan.num_tokens, "token")
             message = f"holds {held}, but was written with {file.num_tokens:,}"
             findings.failed("headers", Failure(file.name, message))
-        seq_len = options.get("seq_len") if dataset.format.traits.boundaries else 0
         if seq_len and scan.num_tokens % seq_len:
             message = f"{counted(scan.num_tokens, 'token')}: not whole samples of {seq_len:,}"
             findings.failed("boundaries", Failure(file.name, message))
         if has_boundaries and found.num_documents != file.num_documents:
             held = counted(found.num_documents or 0, "document")
-            message = f"holds {held}, not {file.num_documents}"
-            findings.failed("boundaries", Failure(file.name, message))
+            findings.failed(
+                "boundaries", Failure(file.name, f"holds {held}, not {file.num_documents}")
+            )
         if not has_boundaries and file.num_documents not in (None, scan.num_eot):
             message = f"holds {scan.num_eot:,} EOT ids, not {file.num_documents:,}"
             findings.failed("EOT", Failure(file.name, message))
-    scans = [looked[file.name].scan for file in manifest.shards]
-    if not per_document or not manifest.inputs or None in scans:
+    per_document = EOTS_PER_DOCUMENT[str(rules.eot or "none")]
+    if not per_document or any(looked[file.name].scan is None for file in manifest.shards):
         return
-    num_eot = sum(scan.num_eot for scan in scans if scan is not None)
-    num_eot += sum(totals.num_tail_eot for totals in manifest.splits.values())
     expected = manifest.counts.num_written * per_document
-    documents = counted(manifest.counts.num_written, "document")
-    if num_eot != expected and not findings.has_failed("EOT"):
-        message = f"{counted(num_eot, 'EOT id')} in all, but {documents}"
-        findings.failed("EOT", Failure(MANIFEST_NAME, message))
-    num_bos = sum(scan.num_bos for scan in scans if scan is not None)
-    is_whole = not any(_tails(manifest).values())  # the BOS ids of a tail are not counted
-    has_bos = _rules(manifest).bos_id is not None
-    if has_bos and is_whole and num_bos != expected and not findings.has_failed("EOT"):
-        message = f"{counted(num_bos, 'BOS id')} in all, but {documents}"
-        findings.failed("EOT", Failure(MANIFEST_NAME, message))
+    splits = manifest.splits.values()
+    found_in_all = {"EOT id": num_eot + sum(totals.num_tail_eot for totals in splits)}
+    if rules.bos_id is not None and not any(totals.num_tail_tokens for totals in splits):
+        found_in_all["BOS id"] = num_bos  # those of a tail are not counted
+    for what, number in found_in_all.items():
+        if number != expected and not findings.has_failed("EOT"):
+            documents = counted(manifest.counts.num_written, "document")
+            message = f"{counted(number, what)} in all, but {documents}"
+            findings.failed("EOT", Failure(MANIFEST_NAME, message))
 
 
 def _report_passed(
     dataset: Dataset, manifest: Manifest, looked: Mapping[str, Looked], findings: Findings
 ) -> None:
     scans = [one.scan for one in looked.values() if one.scan is not None]
-    num_shards, num_documents = len(manifest.shards), manifest.num_documents
-    if len(scans) < num_shards:
-        reason = (
-            f"{num_shards - len(scans):,} of {counted(num_shards, 'shard')} could not be opened"
-        )
+    num_shards = len(manifest.shards)
+    if num_closed := num_shards - len(scans):
         for name in _OF_TOKENS:
+            reason = f"{num_closed:,} of {counted(num_shards, 'shard')} could not be opened"
             findings.skipped(name, reason)
         return
     rules = _rules(manifest)
     findings.passed("headers", f"{counted(num_shards, 'shard')} opened")
     largest = max((scan.largest for scan in scans), default=-1)
     findings.passed("vocabulary", f"largest id {largest:,}, vocabulary {rules.n_vocab:,}")
-    num_eot = sum(scan.num_eot for scan in scans)
     if rules.eot in (None, "none"):
         findings.skipped("EOT", "documents have no EOT ids (--eot none)")
     else:
         name = "EOT id" if rules.eot_id == manifest.identity["encoding"]["eot_token"] else "BOS id"
-        seen = f"{counted(num_eot, name)} ({rules.eot})"
+        seen = f"{counted(sum(scan.num_eot for scan in scans), name)} ({rules.eot})"
         if rules.bos_id is not None:
             seen += f", {counted(sum(scan.num_bos for scan in scans), 'BOS id')}"
-        findings.passed("EOT", f"{seen}, {counted(num_documents, 'document')}")
+        findings.passed("EOT", f"{seen}, {counted(manifest.num_documents, 'document')}")
     if _has_boundaries(dataset):
         found = sum(one.num_documents or 0 for one in looked.values())
         findings.passed("boundaries", f"{counted(found, 'document')}, each with its EOT ids")

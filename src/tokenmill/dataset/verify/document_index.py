@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +19,7 @@ from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.stream import Stream
 from tokenmill.dataset.verify.checks import Failure
-from tokenmill.dataset.verify.input_candidates import NotAtHand
-from tokenmill.dataset.verify.source_corpus import Corpus
+from tokenmill.dataset.verify.source_corpus import Corpus, NotAtHand
 from tokenmill.encode.documents import shuffle_keys
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
@@ -35,11 +35,14 @@ class DocumentIndex:
         self._files = {file.name: file for file in manifest.files}
         self._corpus = corpus
         self._one_stream = manifest.one_stream
-        if self._one_stream is not None and _has_gap(manifest, *self._one_stream):
-            raise NotAtHand(
-                f"a conversion left out the end of {self._one_stream[0]}, so nothing says where "
-                f"the documents of {self._one_stream[1]} begin"
-            )
+        if self._one_stream is not None:
+            first, second = self._one_stream
+            before, after = manifest.splits.get(first), manifest.splits.get(second)
+            if before and before.num_tail_tokens and after and after.num_tokens:
+                raise NotAtHand(
+                    f"a conversion left out the end of {first}, so nothing says where the "
+                    f"documents of {second} begin"
+                )
         # The split that documents were meant for: val, if a random choice put all of them there.
         self._origin = int(bool(self._one_stream) and any(manifest.slice_documents.get("val", ())))
         self.streams = self._streams(manifest)
@@ -56,17 +59,12 @@ class DocumentIndex:
         self.slice_documents = counts
         self._before = [np.cumsum([0, *numbers], dtype=np.int64) for numbers in counts]
         self._chunks = manifest.slice_chunks
-        self._ranks: list[Numbers] | None = None
         self.is_shuffled = corpus.config.shuffle
 
     def number(self, split: int, slice_index: int, position: int) -> int:
         """The number, in the split's stream, of a slice's document number `position`."""
         number = int(self._before[split][slice_index]) + position
-        if not self.is_shuffled:
-            return number
-        if self._ranks is None:
-            self._ranks = self._made_ranks()
-        return int(self._ranks[split][number])
+        return int(self._ranks[split][number]) if self.is_shuffled else number
 
     def origin(self, split: str, number: int, start: int) -> tuple[int, int, int]:
         """Where a document of a split comes from, whose first token is `start`: the split and the
@@ -75,7 +73,6 @@ class DocumentIndex:
         if self._one_stream is not None:
             position, number = self._origin, self._number_in_stream(split, start)
         if self.is_shuffled:
-            self._ranks = self._ranks or self._made_ranks()
             number = int(np.flatnonzero(self._ranks[position] == number)[0])
         before = self._before[position]
         index = int(np.searchsorted(before, number, "right")) - 1
@@ -91,6 +88,13 @@ class DocumentIndex:
         if number is None:
             raise NotAtHand("without EOT ids nothing says where documents begin")
         return number
+
+    def require_known_documents(self) -> None:
+        """Raise NotAtHand if nothing says where documents begin."""
+        if all(stream is None or stream.knows_documents for stream in self.streams):
+            return
+        but = "" if self.is_shuffled else "; --full goes through them in order"
+        raise NotAtHand(f"without EOT ids nothing says where documents begin{but}")
 
     def bounds(self, split: int) -> Numbers:
         """The starts of the documents in the split's stream, and the end of the last."""
@@ -115,7 +119,7 @@ class DocumentIndex:
         )
         document = byte = None
         with contextlib.suppress(IntegrityError):  # a shard before it may be unreadable
-            document = own.document_at(sum(s.num_tokens for s in own.shards[:first]) + within)
+            document = own.document_at(own.start_of(first) + within)
         if self._dataset.format.traits.is_raw:
             file, width = self._files[shard.name], DTYPE_BYTES[self._corpus.config.dtype]
             byte = file.num_bytes - (file.num_tokens - within) * width
@@ -137,7 +141,9 @@ class DocumentIndex:
         stream = Stream("train", shards, has_boundaries, eot, eot_id)
         return [None, stream] if self._origin else [stream, None]
 
-    def _made_ranks(self) -> list[Numbers]:
+    @functools.cached_property
+    def _ranks(self) -> list[Numbers]:
+        """Of the documents of each split, in the order of the corpus."""
         keys: list[list[npt.NDArray[np.uint32]]] = [[], []]
         for index, counts in enumerate(zip(*self.slice_documents, strict=True)):
             first = 0
@@ -153,9 +159,3 @@ class DocumentIndex:
             rank[order] = np.arange(len(order))
             ranks.append(rank)
         return ranks
-
-
-def _has_gap(manifest: Manifest, first: str, second: str) -> bool:
-    """Whether tokens are missing between two splits that are one stream."""
-    before, after = manifest.splits.get(first), manifest.splits.get(second)
-    return bool(before and before.num_tail_tokens and after and after.num_tokens)

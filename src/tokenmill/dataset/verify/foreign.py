@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenmill.dataset.dataset import (
@@ -15,11 +15,16 @@ from tokenmill.dataset.dataset import (
 )
 from tokenmill.dataset.inference import Inference
 from tokenmill.dataset.manifest import MANIFEST_NAME
+from tokenmill.dataset.stream import Stream, StreamShard
 from tokenmill.dataset.verify.checks import Failure, Findings
-from tokenmill.dataset.verify.contents import Totals, check_chain, located, refused_file
-from tokenmill.dataset.verify.file_scan import FileToCheck, Looked, OnProgress, looked_at, size_of
-from tokenmill.dataset.verify.shard_chain import Chain, Link
-from tokenmill.dataset.verify.token_scan import Rules
+from tokenmill.dataset.verify.contents import Chain, Totals, located, refused_file
+from tokenmill.dataset.verify.scan import (
+    FileToCheck,
+    Looked,
+    OnProgress,
+    Rules,
+    looked_at,
+)
 from tokenmill.encode.record import SPLITS
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
@@ -69,14 +74,95 @@ def check_foreign(
         ):
             raise
         format_, found = get_format(stated.format_name), []
-    dtype = None if stated.dtype else foreign_dtype(files, format_, found, stated.encoding)
-    shards = _ForeignShards(files, format_, found, stated, dtype, findings)
-    looked = shards.looked(num_proc, progress)
-    shards.check(looked)
     _report_missing_manifest(stated, format_.name, findings)
-    scans = [one.scan for one in looked.values() if one.scan is not None]
-    num_bytes = sum(one.num_bytes for one in looked.values())
-    return Totals(format_.name, num_bytes, sum(scan.num_tokens for scan in scans))
+    looked = _check_shards(files, format_, found, stated, num_proc, findings, progress)
+    return Totals.of(format_.name, looked)
+
+
+def _check_shards(
+    files: DatasetFiles,
+    format_: Format,
+    found: Sequence[FoundShard],
+    stated: StatedOptions,
+    num_proc: int,
+    findings: Findings,
+    progress: OnProgress,
+) -> dict[str, Looked]:
+    dtype = None if stated.dtype else foreign_dtype(files, format_, found, stated.encoding)
+    known = stated.dtype if dtype is None else dtype.value
+    others, rules = _look_alikes(files, format_, found), stated.rules
+    opens = {
+        name: functools.partial(format_.open, files, name, known)
+        for name in [*(shard.name for shard in found), *others]
+    }
+    tasks = [FileToCheck(n, False, opens[n], format_.traits.is_raw, rules) for n in opens]
+    looked = looked_at(files, tasks, num_proc, progress)
+    for name, one in looked.items():
+        if one.missing:
+            findings.failed("files", Failure(name, one.missing))
+        if one.broken and name in others:
+            findings.failed("headers", located(one.broken, files, name))
+    shards = [looked[shard.name] for shard in found]
+    has_boundaries = bool(shards) and all(one.num_documents is not None for one in shards)
+    eot = _eot(files, format_, stated)
+    for split in SPLITS:
+        own = [StreamShard(s.name, opens[s.name], 0) for s in found if s.split == split]
+        stream = Stream(split, own, has_boundaries, eot.value, rules.eot_id)
+        Chain(stream, [looked[shard.name] for shard in own]).report_faults(files, findings)
+    count = counted(len(found), "shard")
+    findings.passed("files", f"{count}; nothing says whether there should be more")
+    findings.skipped("sizes", "only as far as headers tell")
+    seen = " and ".join(sorted({one.dtype for one in shards if one.dtype}))
+    seen += f" (inferred: {dtype.why})" if dtype else ""
+    findings.passed("headers", f"{count} opened as {format_.name}, {seen}")
+    documents = counted(sum(one.num_documents or 0 for one in shards), "document")
+    if has_boundaries:
+        findings.passed("boundaries", f"{documents}, no gap between them")
+    else:
+        findings.skipped("boundaries", f"{format_.name} stores none, or they are missing")
+    _report_ids(shards, documents if has_boundaries else None, eot, stated, findings)
+    return looked
+
+
+def _eot(files: DatasetFiles, format_: Format, stated: StatedOptions) -> Inference:
+    """Where EOT ids are: as the user says, or as far as whole shards show it."""
+    if stated.eot is not None:
+        return Inference(stated.eot, "--eot")
+    named = {"format_name": format_.name, "dtype": stated.dtype}
+    try:
+        dataset = open_dataset(files, encoding=stated.encoding, **named)
+    except (ConfigError, IntegrityError) as error:
+        return Inference(None, error.message, is_sure=False)
+    return dataset.inferred.get("eot") or Inference(None, "no tokenizer is named", is_sure=False)
+
+
+def _report_ids(
+    shards: Sequence[Looked],
+    documents: str | None,
+    eot: Inference,
+    stated: StatedOptions,
+    findings: Findings,
+) -> None:
+    """`documents` is how many there are, if the format stores their boundaries."""
+    scans = [one.scan for one in shards if one.scan is not None]
+    largest = max((scan.largest for scan in scans), default=-1)
+    if stated.encoding is None:
+        reason = f"the largest id is {largest:,}; --tokenizer NAME says whether that can be"
+        findings.skipped("vocabulary", reason)
+        findings.skipped("EOT", "--tokenizer NAME says which id it is")
+        return
+    n_vocab = stated.encoding.n_vocab
+    findings.passed("vocabulary", f"largest id {largest:,}, vocabulary {n_vocab:,}")
+    seen = f"{sum(scan.num_eot for scan in scans):,} EOT ids"
+    if stated.eot is None:
+        guess = f"inferred: {eot.value}" if eot.value else "their place is not known"
+        seen += f" ({guess}: {eot.why})"
+    if documents is None:
+        findings.skipped("EOT", f"{seen}; nothing says how many documents there are")
+    elif stated.eot in (None, "none"):
+        findings.skipped("EOT", f"{seen}, {documents}; --eot says where they go")
+    else:
+        findings.passed("EOT", f"{seen} ({stated.eot}), {documents}")
 
 
 def _without_shards(stated: StatedOptions, findings: Findings) -> Totals:
@@ -111,107 +197,3 @@ def _look_alikes(files: DatasetFiles, format_: Format, found: Sequence[FoundShar
 
 def _shape(name: str) -> str:
     return re.sub(r"\d", "0", name)
-
-
-@dataclass(frozen=True, slots=True)
-class _ForeignShards:
-    """The shards found in a foreign dataset."""
-
-    files: DatasetFiles
-    format: Format
-    found: Sequence[FoundShard]
-    stated: StatedOptions
-    dtype: Inference | None  # None: the user or the files state it
-    findings: Findings
-
-    def looked(self, num_proc: int, progress: OnProgress) -> dict[str, Looked]:
-        """Scan the shards, and files that look like shards."""
-        others = _look_alikes(self.files, self.format, self.found)
-        known = self.stated.dtype or (None if self.dtype is None else self.dtype.value)
-        tasks = [
-            FileToCheck(
-                name,
-                False,
-                functools.partial(self.format.open, self.files, name, known),
-                self.format.traits.is_raw,
-                self.stated.rules,
-                has_boundaries=None,
-            )
-            for name in [*(shard.name for shard in self.found), *others]
-        ]
-        looked = looked_at(self.files, tasks, num_proc, progress)
-        for name in others:
-            if looked[name].broken:
-                self.findings.failed("headers", located(str(looked[name].broken), self.files, name))
-            elif not isinstance(size_of(self.files, name), int):
-                self.findings.failed("files", Failure(name, str(looked[name].missing)))
-        return looked
-
-    def check(self, looked: Mapping[str, Looked]) -> None:
-        findings = self.findings
-        shards = [looked[shard.name] for shard in self.found]
-        has_boundaries = bool(shards) and all(one.num_documents is not None for one in shards)
-        eot = self._eot()
-        for split in SPLITS:
-            links = [Link(looked[shard.name]) for shard in self.found if shard.split == split]
-            chain = Chain(links, has_boundaries, eot.value, self.stated.rules.eot_id)
-            check_chain(chain, self.files, findings)
-            for link in links:
-                if link.looked.missing:
-                    findings.failed("files", Failure(link.looked.name, link.looked.missing))
-        count = counted(len(self.found), "shard")
-        findings.passed("files", f"{count}; nothing says whether there should be more")
-        findings.skipped("sizes", "only as far as headers tell")
-        seen = _dtypes(shards) + (f" (inferred: {self.dtype.why})" if self.dtype else "")
-        findings.passed("headers", f"{count} opened as {self.format.name}, {seen}")
-        self._report_documents(shards, has_boundaries, eot)
-
-    def _eot(self) -> Inference:
-        """Where EOT ids are: as the user says, or as far as whole shards show it."""
-        stated = self.stated
-        if stated.eot is not None:
-            return Inference(stated.eot, "--eot")
-        try:
-            dataset = open_dataset(
-                self.files,
-                format_name=self.format.name,
-                dtype=stated.dtype,
-                encoding=stated.encoding,
-            )
-        except (ConfigError, IntegrityError) as error:
-            return Inference(None, error.message, is_sure=False)
-        return dataset.inferred.get("eot") or Inference(
-            None, "no tokenizer is named", is_sure=False
-        )
-
-    def _report_documents(self, shards: list[Looked], has_boundaries: bool, eot: Inference) -> None:
-        findings, stated = self.findings, self.stated
-        scans = [one.scan for one in shards if one.scan is not None]
-        largest = max((scan.largest for scan in scans), default=-1)
-        num_eot = sum(scan.num_eot for scan in scans)
-        documents = counted(sum(one.num_documents or 0 for one in shards), "document")
-        if has_boundaries:
-            findings.passed("boundaries", f"{documents}, no gap between them")
-        else:
-            findings.skipped("boundaries", f"{self.format.name} stores none, or they are missing")
-        if stated.encoding is None:
-            reason = f"the largest id is {largest:,}; --tokenizer NAME says whether that can be"
-            findings.skipped("vocabulary", reason)
-            findings.skipped("EOT", "--tokenizer NAME says which id it is")
-            return
-        n_vocab = stated.encoding.n_vocab
-        findings.passed("vocabulary", f"largest id {largest:,}, vocabulary {n_vocab:,}")
-        seen = f"{num_eot:,} EOT ids"
-        if stated.eot is None:
-            guess = f"inferred: {eot.value}" if eot.value else "their place is not known"
-            seen += f" ({guess}: {eot.why})"
-        if not has_boundaries:
-            findings.skipped("EOT", f"{seen}; nothing says how many documents there are")
-        elif stated.eot in (None, "none"):
-            findings.skipped("EOT", f"{seen}, {documents}; --eot says where they go")
-        else:
-            findings.passed("EOT", f"{seen} ({stated.eot}), {documents}")
-
-
-def _dtypes(shards: list[Looked]) -> str:
-    return " and ".join(sorted({one.dtype for one in shards if one.dtype}))

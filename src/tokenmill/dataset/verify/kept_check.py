@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +19,9 @@ from tokenmill.config.options import OWN_COLUMNS, columns_in
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.kept_rows import KeptRows, is_sidecar, sidecars_of
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
+from tokenmill.dataset.stream import Stream
 from tokenmill.dataset.verify.checks import Failure, Findings
-from tokenmill.dataset.verify.source_corpus import SplitTexts
+from tokenmill.dataset.verify.contents import located
 from tokenmill.encode.kept_file import shown_name
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
@@ -51,15 +51,9 @@ def check_kept(dataset: Dataset, manifest: Manifest, findings: Findings) -> None
             for failure in _of_order(dataset, manifest, lengths):
                 findings.failed("kept", failure)
     except IntegrityError as error:
-        findings.failed("kept", _located(error, dataset.files))
+        findings.failed("kept", located(error.message, dataset.files, FOLDER))
     num_rows = counted(sum(file.num_documents or 0 for file in listed), "row")
     findings.passed("kept", f"{num_rows} in {counted(len(listed), 'sidecar')}, in their order")
-
-
-def _located(error: IntegrityError, files: DatasetFiles) -> Failure:
-    rest = error.message.replace(files.path_of(""), "")
-    name, _, message = rest.partition(": ")
-    return Failure(name, message) if message else Failure(FOLDER, rest)
 
 
 def _of_names(files: DatasetFiles, manifest: Manifest) -> Iterator[Failure]:
@@ -117,89 +111,39 @@ def _of_counts(manifest: Manifest, lengths: dict[str, Lengths]) -> Iterator[Fail
 def _of_order(
     dataset: Dataset, manifest: Manifest, lengths: dict[str, Lengths]
 ) -> Iterator[Failure]:
-    lengths = _of_pieces(manifest, lengths)
+    totals = manifest.splits
+    expected = {s: t.num_tokens + t.num_tail_tokens for s, t in totals.items()}
+    if manifest.one_stream:  # a document that is cut in two has the same row twice
+        before, after = (lengths[split] for split in manifest.one_stream)
+        num_beyond = int(before.sum()) - expected.get(manifest.one_stream[0], 0)
+        if num_beyond and len(before) and len(after):
+            before[-1] -= num_beyond
+            after[0] = num_beyond
     for split, own in lengths.items():
-        totals = manifest.splits.get(split)
-        num_tokens = totals.num_tokens + totals.num_tail_tokens if totals else 0
+        num_tokens = expected.get(split, 0)
         if int(own.sum()) != num_tokens:
             what = f"{split} has {counted(num_tokens, 'token')}, its kept documents {own.sum():,}"
             yield Failure(FOLDER, what)
         elif split in dataset.streams:
-            yield from _first_difference(dataset, manifest, split, own)
+            yield from _first_difference(dataset.streams[split], own)
 
 
-def _of_pieces(manifest: Manifest, lengths: dict[str, Lengths]) -> dict[str, Lengths]:
-    """The lengths; a document that is cut between two splits has one for each piece."""
-    if not manifest.one_stream:
-        return lengths
-    first, second = manifest.one_stream
-    totals = manifest.splits.get(first)
-    own = totals.num_tokens + totals.num_tail_tokens if totals else 0
-    num_beyond = int(lengths[first].sum()) - own
-    if not num_beyond or not len(lengths[first]) or not len(lengths[second]):
-        return lengths
-    before, after = lengths[first].copy(), lengths[second].copy()
-    before[-1] -= num_beyond
-    after[0] = num_beyond
-    return {first: before, second: after}
-
-
-def _first_difference(
-    dataset: Dataset, manifest: Manifest, split: str, own: Lengths
-) -> Iterator[Failure]:
-    """Where documents in the shards have other lengths. The last may have lost a tail."""
-    stream, at = dataset.streams[split], 0
-    tail = manifest.splits[split].num_tail_tokens
+def _first_difference(stream: Stream, own: Lengths) -> Iterator[Failure]:
+    """Where documents in the shards have other lengths."""
+    # A tail may have been left out: documents end where the stream does.
+    ends, at, start = np.minimum(np.cumsum(own), stream.num_tokens), 0, 0
     for documents in stream.documents():
         if documents.lengths is None:
             return
-        found = documents.lengths.astype(np.int64)
-        expected = own[at : at + len(found)]
+        found = start + np.cumsum(documents.lengths, dtype=np.int64)
+        expected = ends[at : at + len(found)]
         is_other = np.ones(len(found), np.bool_)
         is_other[: len(expected)] = found[: len(expected)] != expected
-        if tail and at + len(found) <= len(own) and is_other.any():
-            is_last = stream.num_tokens == _end(own, at, found)
-            is_other[-1] &= not (is_last and found[-1] < expected[-1])
         if is_other.any():
             number = at + int(np.argmax(is_other))
             said = f"{own[number]:,}" if number < len(own) else "no"
-            what = f"{found[number - at]:,} tokens in the shards, {said} in its kept row"
-            yield Failure(FOLDER, f"{split}: {what}", document=number)
+            length = documents.lengths[number - at]
+            what = f"{length:,} tokens in the shards, {said} in its kept row"
+            yield Failure(FOLDER, f"{stream.split}: {what}", document=number)
             return
-        at += len(found)
-
-
-def _end(own: Lengths, first: int, found: Lengths) -> int:
-    """Where the documents `found` end, if those before them are as they should be."""
-    return int(own[:first].sum() + found.sum())
-
-
-class KeptComparison:
-    """Compares what is kept of documents with their sources."""
-
-    def __init__(self, files: DatasetFiles, manifest: Manifest) -> None:
-        self._rows = {s: KeptRows(files, sidecars_of(manifest, s)) for s in SPLITS}
-        self._one_stream = manifest.one_stream
-        self._num_written = manifest.counts.num_written
-
-    def difference(self, split: int, number: int, texts: SplitTexts, at: int) -> str | None:
-        """What differs in the kept row of a document; None: nothing."""
-        found = self._row(split, number)
-        if found is None:
-            return "is not there"
-        for name, value in texts.kept(at).items():
-            if found.get(name) != value and str(found.get(name)) != str(
-                value
-            ):  # NaN differs from NaN
-                return f"has {name} {found.get(name)!r}, and its source {value!r}"
-        return None
-
-    def _row(self, split: int, number: int) -> dict[str, Any] | None:
-        """The row of a document by its number in its stream, which may be cut in two splits."""
-        if self._one_stream is None:
-            return self._rows[SPLITS[split]].row(number)
-        first, second = (self._rows[name] for name in self._one_stream)
-        if number < first.num_rows:
-            return first.row(number)
-        num_twice = first.num_rows + second.num_rows - self._num_written
-        return second.row(number - first.num_rows + num_twice)
+        at, start = at + len(found), int(found[-1])

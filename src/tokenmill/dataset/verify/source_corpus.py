@@ -1,12 +1,19 @@
-"""The corpus that a dataset was made from: the same files, cut and filtered by the mill again."""
+"""The corpus that a dataset was made from: its inputs, found by their contents, and the documents
+in them, cut and filtered by the mill again.
+
+Names only help: they choose between files of the same contents, and distinguish a changed input
+from a missing one.
+"""
 
 from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import json
+import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,14 +23,16 @@ import pyarrow as pa
 
 from tokenmill.arrays import mask
 from tokenmill.config import Config
+from tokenmill.corpus.hub_inputs import input_of
+from tokenmill.corpus.hub_names import SCHEME, HubSource
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.planning import make_plan
 from tokenmill.corpus.readers import Reader, TextBatch, reader_for
-from tokenmill.corpus.spans import Slice, Span
+from tokenmill.corpus.source_files import inputs_of
+from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.dataset.kept_rows import kept_value
 from tokenmill.dataset.made_with import made_with_of
-from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest
-from tokenmill.dataset.verify.input_candidates import NotAtHand, located_inputs
+from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest, ManifestInput
 from tokenmill.encode.documents import held_out
 from tokenmill.encode.job import Job
 from tokenmill.encode.mill import DocumentTexts, document_texts
@@ -31,6 +40,22 @@ from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.encode.seen_texts import SeenTexts
 from tokenmill.errors import ConfigError, InputError, IntegrityError, NetworkError
 from tokenmill.formats import DatasetFiles
+from tokenmill.storage.store import store_of
+
+_MOVED = "--source DIR: a folder that holds the inputs now"
+CHANGED = (
+    "--source DIR: a folder that holds the inputs as they were; "
+    "to make the dataset from what they are now: `tokenmill prepare` with --overwrite"
+)
+
+
+class NotAtHand(Exception):
+    """An input or the tokenizer is missing, so documents cannot be encoded again. The message says
+    what is missing, the hint what to type."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 @dataclass(frozen=True)
@@ -203,3 +228,143 @@ def _quarantined(files: DatasetFiles, manifest: Manifest) -> dict[str, frozenset
     except (OSError, ValueError, KeyError, TypeError, IntegrityError) as error:
         raise NotAtHand(f"{QUARANTINE_NAME} cannot be read: {error}") from None
     return {path: frozenset(places) for path, places in found.items()}
+
+
+# Inputs
+
+
+def located_inputs(
+    entries: Sequence[ManifestInput],
+    sources: Sequence[str],
+    input_formats: Mapping[str, str | None],
+) -> list[Input]:
+    """Every input, in order, at its old path or among `sources`. `input_formats` are those of the
+    named sources, or of "". Raises NotAtHand, which describes the first missing or changed
+    input."""
+    formats = [input_formats.get(entry.source) for entry in entries]
+    among = {one: _listed(sources, one) for one in dict.fromkeys(formats)} if sources else {}
+    found: list[Input] = []
+    lost: list[tuple[ManifestInput, _Files | NotAtHand]] = []
+    for entry, input_format in zip(entries, formats, strict=True):
+        try:
+            files = among[input_format] if sources else _where_it_was(entry, input_format)
+        except NotAtHand as reason:
+            lost.append((entry, reason))
+            continue
+        if (same := files.same(entry)) is None:
+            lost.append((entry, files))
+        else:
+            found.append(replace(same, digest=entry.digest, origin=entry.path, source=entry.source))
+    if lost:
+        first, why = lost[0]
+        if isinstance(why, _Files):
+            why = why.lost(first, {one.path for one in found}, ", ".join(sources))
+        more = f", and {len(lost) - 1:,} more of {len(entries):,} inputs are not as they were"
+        raise NotAtHand(f"{why}{more if len(lost) > 1 else ''}", why.hint)
+    return found
+
+
+def _where_it_was(entry: ManifestInput, input_format: str | None) -> _Files:
+    """The file at the old path of an input; of one from the Hub, if the cache still has it."""
+    try:
+        if entry.path.startswith(SCHEME):
+            return _Files([_in_cache(entry, input_format)])
+        if store_of(entry.path).has_quick_calls and not os.path.lexists(entry.path):
+            raise NotAtHand(f"{entry.path} was not found where it was", _MOVED)
+        [here] = inputs_of([entry.path], input_format)
+    except (InputError, ConfigError) as error:
+        raise NotAtHand(error.message, _MOVED) from None
+    except ValueError:
+        raise NotAtHand(f"{entry.path} is no longer a file", _MOVED) from None
+    return _Files([here])
+
+
+def _in_cache(entry: ManifestInput, input_format: str | None) -> Input:
+    from tokenmill.storage.hub import Hub, HubFile
+
+    source, hub = HubSource.parsed(entry.path), Hub(lambda message: None)
+    file = HubFile(source.repo, source.revision, source.pattern, entry.num_bytes, entry.digest)
+    if hub.path(file) is None:
+        fetch = f"{source.download_command}, then --source DIR"
+        raise NotAtHand(f"{entry.path} was not found in the cache of the Hub", fetch)
+    return input_of(hub, file, input_format)
+
+
+def _listed(sources: Sequence[str], input_format: str | None) -> _Files:
+    """The files in `sources`. One of them may have none of this format, but not all."""
+    found: dict[str, Input] = {}
+    refusal = None
+    for source in sources:
+        try:
+            found |= {one.path: one for one in inputs_of([source], input_format)}
+        except (InputError, ConfigError) as error:
+            refusal = refusal or error
+    if refusal is not None and not found:
+        raise NotAtHand(refusal.message, refusal.hint or _MOVED)
+    return _Files(found.values())
+
+
+class _Files:
+    """Files by their contents and by their names."""
+
+    def __init__(self, inputs: Iterable[Input]) -> None:
+        self._by_size: dict[int, list[Input]] = defaultdict(list)
+        self._by_name: dict[str, list[Input]] = defaultdict(list)
+        self._by_digest: dict[tuple[int, str], dict[str, list[Input]]] = {}
+        for one in inputs:
+            self._by_size[one.num_bytes].append(one)
+            self._by_name[one.path.rpartition("/")[2]].append(one)
+
+    def same(self, entry: ManifestInput) -> Input | None:
+        """The file with these contents; of several, the one with the most similar path."""
+        key = entry.num_bytes, _algorithm(entry.digest)
+        if key not in self._by_digest:
+            self._by_digest[key] = defaultdict(list)
+            for one in self._by_size.get(entry.num_bytes, ()):
+                self._by_digest[key][_digest(one, key[1])].append(one)
+        return _most_like(entry, self._by_digest[key].get(entry.digest, ()))
+
+    def lost(self, entry: ManifestInput, taken: set[str], where: str) -> NotAtHand:
+        """What happened to an input whose contents were not found: there may be a file of its name
+        that is no other input."""
+        namesakes = self._by_name[entry.path.rpartition("/")[2]]
+        here = _most_like(entry, [one for one in namesakes if one.path not in taken])
+        if here is None:
+            return NotAtHand(f"{entry.path} was not found at {where}", _MOVED)
+        name = entry.path if here.path == entry.path else f"{here.path} (then {entry.path})"
+        algorithm = _algorithm(entry.digest)
+        how = "it has another tag" if algorithm == "tag" else "the same size, but other bytes"
+        if here.num_bytes != entry.num_bytes:
+            how = f"it has {here.num_bytes:,} bytes, and had {entry.num_bytes:,}"
+        elif not _digest(here, algorithm):
+            what = f"{here.path} cannot be compared with {entry.path}: one of them is known by its"
+            folder = entry.path.rpartition("/")[0] if algorithm == "tag" else "DIR, with copies"
+            return NotAtHand(f"{what} store's tag alone", f"--source {folder}")
+        return NotAtHand(f"{name} has changed since it was read: {how}", CHANGED)
+
+
+def _algorithm(digest: str) -> str:
+    """The kind of a digest: "" for the ends of a file, else the hash or tag that it names."""
+    name, colon, _ = digest.partition(":")
+    return name if colon else ""
+
+
+def _digest(here: Input, algorithm: str) -> str:
+    """A file's digest of that kind; "" if it has none."""
+    if _algorithm(here.digest) == algorithm and here.origin is None:
+        return here.digest
+    if here.has_tag or algorithm in ("", "tag"):
+        return ""
+    from tokenmill.storage.hub import digest_of
+
+    return digest_of(here.path, algorithm)
+
+
+def _most_like(entry: ManifestInput, candidates: Iterable[Input]) -> Input | None:
+    """The file whose path has most names in common with the input's, from the end."""
+
+    def likeness(one: Input) -> int:
+        pairs = zip(reversed(one.path.split("/")), reversed(entry.path.split("/")), strict=False)
+        return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
+
+    return max(candidates, key=likeness, default=None)

@@ -31,12 +31,16 @@ from tokenmill.corpus.readers import (
 )
 from tokenmill.corpus.spans import HUB_SCHEME, Input, Span
 from tokenmill.dataset.dataset import Dataset
-from tokenmill.dataset.manifest import Manifest, ManifestInput
-from tokenmill.dataset.verify.comparison import first_difference
+from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.verify.document_index import DocumentIndex
-from tokenmill.dataset.verify.input_candidates import NotAtHand, located_inputs
-from tokenmill.dataset.verify.reencoding import Reencoder
-from tokenmill.dataset.verify.source_corpus import Corpus, config_of, corpus_of
+from tokenmill.dataset.verify.source_corpus import (
+    Corpus,
+    NotAtHand,
+    config_of,
+    corpus_of,
+    located_inputs,
+)
+from tokenmill.dataset.verify.sources import Reencoder, first_difference
 from tokenmill.encode.kept_file import shown_name
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError
@@ -104,14 +108,12 @@ class DocumentSources:
             raise NotAtHand("without a manifest nothing says what these shards were made from")
         if document.kept is not None:
             return _row_by_place(manifest, document.kept, self._sources)
-        return _row_by_slice(self._index(manifest), document)
-
-    def _index(self, manifest: Manifest) -> tuple[DocumentIndex, Corpus]:
         require_planned(manifest, self._sources)
-        return self._made_index
+        index, corpus = self._index
+        return _row_by_slice(index, corpus, document)
 
     @functools.cached_property
-    def _made_index(self) -> tuple[DocumentIndex, Corpus]:
+    def _index(self) -> tuple[DocumentIndex, Corpus]:
         manifest = self._dataset.manifest
         assert manifest is not None
         corpus = corpus_of(self._dataset.files, manifest, self._sources)
@@ -246,7 +248,8 @@ def require_planned(manifest: Manifest, sources: Sequence[str] = ()) -> None:
     options, inputs = manifest.identity["options"], manifest.inputs
     num_csv_bytes = sum(s.num_bytes for s in inputs if s.path.lower().endswith((".csv", ".tsv")))
     places = sources or [s.path for s in inputs if not s.path.startswith(HUB_SCHEME)]
-    is_far = any(map(_is_far, places))
+    is_far = not all(store_of(place).has_quick_calls for place in places)
+    is_large = any(s.num_bytes > MAX_CUT_BYTES and compression_of(s.path) for s in inputs)
     reason = None
     if options.get("dedup") is not None:
         reason = "--dedup left documents out, and only the whole corpus tells which"
@@ -260,7 +263,7 @@ def require_planned(manifest: Manifest, sources: Sequence[str] = ()) -> None:
         reason = (
             f"its CSV files have {counted(num_csv_bytes, 'byte')}, which would all have to be read"
         )
-    elif options.get("limit_tokens") is not None and any(map(_is_one_large_slice, inputs)):
+    elif options.get("limit_tokens") is not None and is_large:
         reason = "the slice that --limit-tokens cut short may be a large compressed file"
     elif options.get("shuffle") and manifest.num_documents > MAX_SHUFFLED_DOCUMENTS:
         reason = f"{counted(manifest.num_documents, 'document')} would have to be sorted"
@@ -268,16 +271,7 @@ def require_planned(manifest: Manifest, sources: Sequence[str] = ()) -> None:
         raise NotAtHand(reason, _KEEP)
 
 
-def _is_one_large_slice(source: ManifestInput) -> bool:
-    return source.num_bytes > MAX_CUT_BYTES and compression_of(source.path) is not None
-
-
-def _is_far(path: str) -> bool:
-    return not store_of(path).has_quick_calls
-
-
-def _row_by_slice(found: tuple[DocumentIndex, Corpus], document: Document) -> SourceRow:
-    index, corpus = found
+def _row_by_slice(index: DocumentIndex, corpus: Corpus, document: Document) -> SourceRow:
     split, slice_index, position = index.origin(document.split, document.number, document.start)
     budget = _ReadBudget()
     for pair, _ in corpus.documents(slice_index):

@@ -6,7 +6,7 @@ import collections
 from collections.abc import Iterator
 
 from tokenmill.dataset.kept_rows import is_sidecar
-from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest, SplitTotals
+from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.wording.plural import counted
@@ -62,30 +62,16 @@ def _of_documents(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
     if has_boundaries and not is_cut:
         for split, totals in manifest.splits.items():
             found = sum(f.num_documents or 0 for f in manifest.shards if f.split == split)
-            kept = _kept_documents(totals, eot)
-            if found not in kept:
-                said = counted(kept[-1], "document")
-                yield f"{split} has {said}, but its shards {found:,}"
+            # All but those in the tail; one of which the tail has only the end is in both.
+            most = whole = totals.num_documents - totals.num_tail_eot // max(per_document, 1)
+            most += eot == "append" and totals.num_tail_tokens > 0
+            if not whole <= found <= most:
+                yield f"{split} has {counted(most, 'document')}, but its shards {found:,}"
     elif per_document == 1 and not has_boundaries:
         tails = sum(totals.num_tail_eot for totals in manifest.splits.values())
         found = sum(file.num_documents or 0 for file in manifest.shards)
         if found + tails != written:
             yield f"{counted(written, 'document')} written, but the shards have {found + tails:,}"
-
-
-def _kept_documents(totals: SplitTotals, eot: str) -> range:
-    """How many documents of a split can be in its shards: all except those in the tail. A document
-    of which the tail has only the end counts, and only its EOT id shows it."""
-    if not totals.num_tail_tokens:
-        return range(totals.num_documents, totals.num_documents + 1)
-    if eot == "append":
-        whole = totals.num_documents - totals.num_tail_eot
-        return range(whole, whole + 2)
-    if eot == "both":
-        kept = totals.num_documents - totals.num_tail_eot // 2
-        return range(kept, kept + 1)
-    kept = totals.num_documents - totals.num_tail_eot
-    return range(kept, kept + 1)
 
 
 def _of_sources(manifest: Manifest) -> Iterator[str]:

@@ -1,10 +1,10 @@
 """`verify`: read this first. Checks everything that can be known about a folder.
 
     manifest      as it was written; its numbers agree            sums.py
-    files         present, inside the folder, no extra ones
-    contents      hashed and scanned in one pass                  file_scan.py  token_scan.py
+    files         present, inside the folder, no extra ones       contents.py
+    contents      hashed and scanned in one pass                  contents.py  scan.py
     kept          rows of --keep against documents                kept_check.py
-    sources       documents encoded again and compared            source_check.py ...
+    sources       documents encoded again and compared            sources.py
 
 It does not stop at the first fault: all files are checked, and faults are named by file and
 document. Without `sample`, `full` or `sources` nothing outside the folder is read.
@@ -36,10 +36,10 @@ from tokenmill.dataset.manifest import (
 )
 from tokenmill.dataset.verify.checks import Failure, Findings, Report
 from tokenmill.dataset.verify.contents import Totals, check_contents, check_files, located
-from tokenmill.dataset.verify.file_scan import OnProgress
 from tokenmill.dataset.verify.foreign import StatedOptions, check_foreign
 from tokenmill.dataset.verify.kept_check import check_kept
-from tokenmill.dataset.verify.source_check import NOT_ASKED_FOR, Asked, check_sources
+from tokenmill.dataset.verify.scan import OnProgress
+from tokenmill.dataset.verify.sources import NOT_ASKED_FOR, Asked, check_sources
 from tokenmill.dataset.verify.sums import contradictions
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import IntegrityError
@@ -115,11 +115,8 @@ def _check_ours(
     findings: Findings,
     progress: OnProgress,
 ) -> Totals:
-    manifest = _checked_manifest(files, findings)
-    dataset = None
-    if manifest is not None:
-        dataset = _dataset(files, manifest, findings)
-    if manifest is None or dataset is None:
+    dataset = _checked_dataset(files, findings)
+    if dataset is None or (manifest := dataset.manifest) is None:
         findings.skip_the_rest(f"{MANIFEST_NAME} is damaged")
         return Totals(None, 0, 0)
     require_agreement(
@@ -136,27 +133,19 @@ def _check_ours(
     return totals
 
 
-def _checked_manifest(files: DatasetFiles, findings: Findings) -> Manifest | None:
+def _checked_dataset(files: DatasetFiles, findings: Findings) -> Dataset | None:
+    """The dataset that the manifest describes; None if it describes none."""
     try:
         data = manifest_data(files)
         plain, manifest = Manifest.parsed(data, files.path_of(MANIFEST_NAME))
-    except IntegrityError as error:
-        findings.failed("manifest", located(error.message, files, MANIFEST_NAME))
-        return None
-    if plain.get("sha256") != manifest_sha256_of(plain):
-        message = "was changed since it was written: its own sha256 does not match"
-        findings.failed("manifest", Failure(MANIFEST_NAME, message))
-    elif data != laid_out(plain):
-        message = "was changed since it was written: the same data, but other bytes"
-        findings.failed("manifest", Failure(MANIFEST_NAME, message))
-    else:
+        if plain.get("sha256") != manifest_sha256_of(plain):
+            message = "was changed since it was written: its own sha256 does not match"
+            findings.failed("manifest", Failure(MANIFEST_NAME, message))
+        elif data != laid_out(plain):
+            message = "was changed since it was written: the same data, but other bytes"
+            findings.failed("manifest", Failure(MANIFEST_NAME, message))
         findings.passed("manifest", f"{MANIFEST_NAME} has its own sha256")
-    return manifest
-
-
-def _dataset(files: DatasetFiles, manifest: Manifest, findings: Findings) -> Dataset | None:
-    options, encoding = manifest.identity["options"], manifest.identity["encoding"]
-    try:
+        options, encoding = manifest.identity["options"], manifest.identity["encoding"]
         if type(encoding.get("max_token_value")) is not int:
             raise IntegrityError(f"{MANIFEST_NAME} does not say how large the vocabulary is")
         if not isinstance(options.get("seq_len") or 0, int):
@@ -186,8 +175,5 @@ def _check_sums(manifest: Manifest, dataset: Dataset, findings: Findings) -> Non
     has_boundaries = any(stream.has_boundaries for stream in dataset.streams.values())
     for line in contradictions(manifest, has_boundaries):
         findings.failed("conservation", Failure(MANIFEST_NAME, line))
-    counts = manifest.counts
-    findings.passed(
-        "conservation",
-        f"{counted(counts.num_rows, 'row')} = {counts.shown_sum}",
-    )
+    num_rows = counted(manifest.counts.num_rows, "row")
+    findings.passed("conservation", f"{num_rows} = {manifest.counts.shown_sum}")

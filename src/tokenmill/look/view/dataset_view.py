@@ -37,7 +37,7 @@ from tokenmill.dataset.inspect import (
 from tokenmill.dataset.inspect.token_bytes import NO_TEXT
 from tokenmill.dataset.manifest import manifest_sha256_of
 from tokenmill.dataset.stream import Stream
-from tokenmill.dataset.verify.input_candidates import NotAtHand
+from tokenmill.dataset.verify.source_corpus import NotAtHand
 from tokenmill.dataset.verify.source_row import Document, DocumentSources, RowComparison, SourceRow
 from tokenmill.encodings import Encoding
 from tokenmill.errors import ConfigError, TokenmillError
