@@ -82,7 +82,7 @@ def test_ddp_run_has_the_losses_of_one_process(trials):
 
     plain = {**RUN, "deterministic": True}
     expected = trials.run("plain", plain)
-    subprocess.run(torchrun(trials, "ddp", plain), check=True, timeout=200)
+    subprocess.run(torchrun(trials, "ddp", plain), check=True, timeout=600)
     assert gpu.difference(gpu.losses_of(trials.below / "ddp"), expected) < 1e-4
     assert gpu.same_rows(trials.below / "ddp", trials.below / "plain")
 
