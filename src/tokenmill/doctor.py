@@ -230,7 +230,7 @@ class Watched:
 
     @property
     def is_fine(self) -> bool:
-        return self.code == 0 and not any(member.signal for member in self.dead)
+        return self.code == 0 and not self.dead
 
     @property
     def dead(self) -> list[Member]:
@@ -304,7 +304,11 @@ def watch(command: Sequence[str], target: int = 2) -> Watched:
     try:
         process = subprocess.Popen(command, stderr=subprocess.PIPE)
     except OSError as error:
-        raise ConfigError(f"{command[0]}: cannot be run: {error.strerror}") from error
+        typed = f"python {command[0]}" if command[0].endswith(".py") else "COMMAND ..."
+        raise ConfigError(
+            f"{command[0]}: cannot be run: {error.strerror}",
+            hint=f"as you would type it: tokenmill doctor -- {typed}",
+        ) from error
     assert process.stderr is not None
     tree = _Tree(process.pid)
     watched = Watched(tuple(command), tree.members)

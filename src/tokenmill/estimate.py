@@ -139,7 +139,7 @@ def estimate(asked: Config, plan: Plan | None = None, sample: Sample | None = No
     found, is_limited = _limited(found, config)
     num_tokens = round(found.num_tokens)
     if not num_tokens:
-        raise _nothing(config, spans)
+        raise _nothing(config, spans, survey.first_bad)
     reach = None if found.spread is None else (0.0 if is_limited else found.spread) * num_tokens
     num_proc = num_proc_of(config, max(len(plan.slices), plan.text_bytes // config.slice_bytes))
     worker_seconds = survey.seconds_per_byte * found.text_bytes
@@ -196,6 +196,7 @@ class _Survey:
         self._encoding = Encoding(encoding)
         self._spent = {"read": (0.0, 0), "encode": (0.0, 0)}  # seconds, bytes of text
         self.num_rows = self.num_bad = self.num_heads = 0
+        self.first_bad = ""  # where it is, and why
 
     @property
     def num_encoded(self) -> int:
@@ -288,6 +289,10 @@ class _Survey:
                 self._note("read", began, len(data_of(found.texts)))
                 self.num_rows += found.num_rows
                 self.num_bad += len(found.bad)
+                if found.bad and not self.first_bad:
+                    row = min(found.bad)
+                    place = found.reader.place(found.span, row)
+                    self.first_bad = f"{found.span.input.name}, {place}: {found.bad[row]}"
                 yield found
                 began = time.perf_counter()
 
@@ -506,8 +511,13 @@ def _notes(
         yield "a sample cannot find duplicates: with --dedup it will be at most this"
 
 
-def _nothing(config: Config, spans: Sequence[Span]) -> InputError:
+def _nothing(config: Config, spans: Sequence[Span], first_bad: str) -> InputError:
     where = ", ".join(config.sources)
+    if first_bad:
+        return InputError(
+            f"nothing to encode: {first_bad}",
+            hint="no row that was read is good; `tokenmill prepare` says what to do",
+        )
     if not spans:
         return InputError(f"no documents in {where}", hint="are these the right files?")
     if config.where is not None or config.sample is not None:

@@ -31,7 +31,7 @@ def show_plan(config: Config, as_json: bool) -> int:
         shown = {
             "inputs": found.num_inputs,
             "input_bytes": found.input_bytes,
-            "text_bytes": plan.text_bytes,
+            "text_bytes": found.text_bytes,
             "slices": num_slices,
             "workers": None if config.runner == "ray" else num_proc_of(config, num_slices),
             "expected_tokens": found.num_tokens,

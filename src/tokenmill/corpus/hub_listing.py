@@ -131,8 +131,8 @@ class HubListing:
         return found
 
     def _commit(self, repo: str, revision: str) -> str:
-        kept = self._kept.get(f"{repo}@{revision}")
-        return self._use(repo, revision, kept or self._hub.commit(repo, revision))
+        kept = self._kept.get(f"{repo}@{revision}")  # asked for all the same: it fails at once
+        return self._use(repo, revision, self._hub.commit(repo, kept or revision))
 
     def _use(self, repo: str, revision: str, commit: str) -> str:
         if commit != revision:

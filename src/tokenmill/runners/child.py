@@ -94,11 +94,11 @@ class Child:
         messages, self._messages = self._messages, []
         return messages
 
-    def kill(self) -> None:
+    def kill(self, signum: int = signal.SIGKILL) -> None:
         if not self._is_reaped:
             # macOS raises EPERM for a group of which only the zombie is left.
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
+                os.killpg(self.pid, signum)
 
     def end(self) -> Exit:
         """Reap the process, killing it if it does not end on its own, and close the pipes."""

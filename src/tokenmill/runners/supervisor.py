@@ -17,6 +17,7 @@ import itertools
 import operator
 import os
 import selectors
+import signal
 import threading
 import time
 from collections import deque
@@ -368,7 +369,7 @@ class Supervisor:
     def _end_workers(self, children: list[Child]) -> None:
         children = list(children)
         for child in children:
-            child.kill()
+            child.kill(signal.SIGTERM)  # as a pool does: a SIGKILL would look like an accident
         for child in children:
             child.end()
             self._children.remove(child)

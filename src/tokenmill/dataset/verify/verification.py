@@ -42,7 +42,7 @@ from tokenmill.dataset.verify.scan import OnProgress
 from tokenmill.dataset.verify.sources import NOT_ASKED_FOR, Asked, check_sources
 from tokenmill.dataset.verify.sums import contradictions
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import IntegrityError
+from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import DatasetFiles
 from tokenmill.runners.machine import available_cpus
 from tokenmill.wording.plural import counted
@@ -76,6 +76,10 @@ def verify(
     """
     began = time.monotonic()
     require_token_dtype(dtype)
+    if sample < 0:
+        raise ConfigError(
+            f"sample is a number of documents, got {sample:,}", hint="sample=100, or full=True"
+        )
     asked = Asked(sample, full, tuple(sources), num_proc or available_cpus())
     stated = StatedOptions(format_name, dtype, encoding, eot)
     findings = Findings()
