@@ -132,6 +132,9 @@ def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, corpus):
         warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", "--dry-run", "--json").stdout
     )
     assert found["inputs"] == 1 and found["slices"] == 1 and found["free_bytes"] > 0
+    where = ("--where", "text == 'no row has it' or len(text) > 100", "--dry-run", "--json")
+    fewer = json.loads(warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", *where).stdout)
+    assert 0 < fewer["text_bytes"] < found["text_bytes"]
     warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", "-q")
     written = sum(file.stat().st_size for file in (tmp_path / "out").glob("*.bin"))
     assert found["expected_bytes"] == written <= found["needed_bytes"]

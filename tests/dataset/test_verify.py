@@ -464,6 +464,11 @@ def test_unfinished_folder_is_refused(out):
         verify(out)
 
 
+def test_negative_sample_is_refused(out):
+    with pytest.raises(ConfigError, match="sample is a number of documents, got -1"):
+        verify(out, sample=-1)
+
+
 def test_folder_without_a_manifest_fails_unless_its_format_is_named(out):
     (out / "tokenmill.json").unlink()
     report = verify(out)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tokenmill.cli import main
 from tokenmill.doctor import CAUSES, Member, Watched, _stat, examination, report
 from tokenmill.encodings.vocabulary_file import VOCAB_FOLDER
 
@@ -475,3 +476,39 @@ def test_stderr_is_passed_on_byte_for_byte_and_ours_is_a_line_of_its_own():
         [*DOCTOR, "--", sys.executable, "-c", script], capture_output=True, check=True
     )
     assert done.stderr.startswith(b"50%|x\r100%|xx\rhalf a line\ndoctor: fine after ")
+
+
+def test_run_of_tokenmill_is_fine_though_it_ends_its_workers(tmp_path):
+    (tmp_path / "a.txt").write_text("a mill grinds\n" * 1000)
+    command = ["tokenmill", "prepare", tmp_path / "a.txt", "--separator", "\\n", "--num-proc", "2"]
+    done = subprocess.run(
+        [*DOCTOR, "--", sys.executable, "-m", *command, "-q", "-o", tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.startswith("doctor: fine after "), done.stderr
+
+
+def test_worker_that_fails_is_not_fine_though_the_script_is(doctored):
+    done = doctored(
+        """
+import multiprocessing, os, time
+
+def fail():
+    time.sleep(0.5)
+    os._exit(9)
+
+worker = multiprocessing.get_context("fork").Process(target=fail)
+worker.start()
+worker.join()
+"""
+    )
+    assert done.returncode == 0
+    if knows_every_end():
+        assert "a child process died" in done.stderr and "exit code 9" in done.stderr
+
+
+def test_script_without_its_interpreter_is_refused_with_what_to_type(capsys):
+    assert main(["doctor", "--", "prepare.py"]) == 2
+    assert "tokenmill doctor -- python prepare.py" in capsys.readouterr().err

@@ -166,6 +166,13 @@ def test_bad_rows_are_noted_with_the_limit_they_exceed(tmp_path):
 # A large one is sampled, and the spread means what it says
 
 
+def test_estimate_when_no_row_is_good_then_says_which_is_bad_and_why(tmp_path):
+    path = tmp_path / "latin.txt"
+    path.write_bytes("à la recherche du temps perdu\n".encode("latin-1") * 100)
+    with pytest.raises(InputError, match=r"latin\.txt, the file: invalid UTF-8 at byte 0 \(0xe0\)"):
+        estimate(Config(sources=(str(path),)))
+
+
 def write_files(kind: str, folder: Path, *corpora: list[str]) -> Path:
     for number, texts in enumerate(corpora):
         write_corpus(kind, folder / f"{number}", texts)
