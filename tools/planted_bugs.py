@@ -662,7 +662,7 @@ BUGS = [
     Bug(
         "resume with the newest commit of a branch",
         "corpus/hub_listing.py",
-        "kept or self._hub.commit(repo, revision)",
+        "self._hub.commit(repo, kept or revision)",
         "self._hub.commit(repo, revision)",
         "tests/corpus/test_hub_revisions.py",
     ),
