@@ -72,8 +72,8 @@ def main(arguments: list[str] | None = None) -> None:
             os.replace(checkpoint + ".unfinished", checkpoint)
     if dist.is_initialized():
         dist.barrier()  # nobody leaves while another still reads or saves
-        # Before the group: torch's reducer, if it goes last, waits with the GIL for a thread of gloo
-        # that waits for the GIL.
+        # Before the group: if torch's reducer goes last, it waits, and holds the GIL, for a thread
+        # of gloo that waits for the GIL.
         del model
         dist.destroy_process_group()
 
