@@ -496,7 +496,7 @@ def test_worker_that_fails_is_not_fine_though_the_script_is(doctored):
 import multiprocessing, os, time
 
 def fail():
-    time.sleep(0.5)
+    time.sleep(2)
     os._exit(9)
 
 worker = multiprocessing.get_context("fork").Process(target=fail)
