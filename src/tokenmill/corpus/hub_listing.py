@@ -131,7 +131,8 @@ class HubListing:
         return found
 
     def _commit(self, repo: str, revision: str) -> str:
-        kept = self._kept.get(f"{repo}@{revision}")  # asked for all the same: it fails at once
+        # A known commit is asked for, too: without a network that fails at once, a listing does not.
+        kept = self._kept.get(f"{repo}@{revision}")
         return self._use(repo, revision, self._hub.commit(repo, kept or revision))
 
     def _use(self, repo: str, revision: str, commit: str) -> str:
