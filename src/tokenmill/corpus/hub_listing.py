@@ -131,7 +131,7 @@ class HubListing:
         return found
 
     def _commit(self, repo: str, revision: str) -> str:
-        # A known commit is asked for, too: without a network that fails at once, a listing does not.
+        # A known commit is asked for, too: without a network that fails at once, unlike a listing.
         kept = self._kept.get(f"{repo}@{revision}")
         return self._use(repo, revision, self._hub.commit(repo, kept or revision))
 
