@@ -15,12 +15,7 @@ import tokenmill
 from tokenmill.errors import ConfigError
 
 torch = pytest.importorskip("torch")
-from torch.utils.data import DataLoader  # noqa: E402
-
 from tokenmill.loader.torch import TorchLoader, TorchRows  # noqa: E402
-
-# Not how many workers are quick, but that any number gives the same rows.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
 @pytest.fixture
@@ -37,41 +32,38 @@ def firsts(batches) -> list[list[list[int]]]:
     return [batch["tokens"].tolist() for batch in batches]
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_workers_give_the_order_of_one_process_and_no_row_twice(small, context):
+def in_workers(name: str, data: str) -> list[list]:
+    return json.loads(script_output("torch_workers.py", data, name))
+
+
+def script_output(script: str, *arguments: str) -> str:
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).parent / script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def expected_rows(small: str, count: int | None = None) -> list:
+    return [batch.tokens.tolist() for batch in itertools.islice(loader_of(small), count)]
+
+
+def test_workers_give_the_order_of_one_process_and_no_row_twice(small):
     """torchtitan #291: every worker iterates the same stream."""
-    if context == "fork":
-        expected = [batch.tokens.tolist() for batch in loader_of(small)]
-        for workers in (0, 2, 3):
-            options = {"multiprocessing_context": context} if workers else {}
-            assert firsts(TorchLoader(loader_of(small), workers, **options)) == expected
-    else:  # a loader is opened again where it arrives
-        found = TorchLoader(loader_of(small), 1, multiprocessing_context="spawn")
-        assert firsts(itertools.islice(found, 3)) == [
-            batch.tokens.tolist() for batch in itertools.islice(loader_of(small), 3)
-        ]
+    expected = expected_rows(small)
+    assert firsts(TorchLoader(loader_of(small))) == expected
+    assert in_workers("fork", small) == [expected, expected]
+    assert in_workers("spawn", small) == [expected[:3]]
 
 
 def test_state_with_workers_goes_on_with_any_other_number_of_them(small):
     """litData #213, #251, #316, torchdata's assertion: state that lives in workers."""
-    expected = [batch.tokens.tolist() for batch in loader_of(small)]
-    found, state = [], None
-    for workers, count in ((2, 5), (0, 4), (3, 7)):
-        batches = TorchLoader(loader_of(small), workers)
-        if state is not None:
-            batches.load_state_dict(state)
-            assert batches.state_dict() == state
-        found += firsts(itertools.islice(batches, count))
-        state = json.loads(json.dumps(batches.state_dict()))
-    assert found == expected[:16] and len(batches) == len(expected) - 16
+    expected = expected_rows(small)
+    assert in_workers("elastic", small) == [expected[:5], expected[5:9], expected[9:16]]
 
 
 def test_second_loop_over_rows_in_workers_begins_again_and_that_of_a_torch_loader_goes_on(small):
-    expected = [batch.tokens.tolist() for batch in itertools.islice(loader_of(small), 6)]
-    plain = DataLoader(TorchRows(loader_of(small)), batch_size=None, num_workers=2)
-    assert [firsts(itertools.islice(plain, 3)) for _ in range(2)] == [expected[:3], expected[:3]]
-    batches = TorchLoader(loader_of(small), 2)
-    assert [firsts(itertools.islice(batches, 3)) for _ in range(2)] == [expected[:3], expected[3:]]
+    first, second = expected_rows(small, 3), expected_rows(small, 6)[3:]
+    assert in_workers("twice", small) == [first, first, first, second]
 
 
 @pytest.mark.parametrize("wrong", [{}, {"begun": 1}, {"begun": {}, "made": 0}, {"made": "x"}])
@@ -110,13 +102,10 @@ def test_dataset_in_a_worker_goes_on_from_its_own_state(small, made, monkeypatch
 
 def test_ddp_and_fsdp_go_on_with_any_number_of_processes(small, tmp_path):
     """4, 3, 2 and 1 of gloo: ranks side by side are the step, and losses those of one process."""
-    script = Path(__file__).parent / "world_sizes.py"
-    command = [sys.executable, "-W", "ignore", str(script), small, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    output = script_output("world_sizes.py", small, str(tmp_path))
     steps = list(itertools.islice(loader_of(small, batch_size=12, epochs=6), 12))
     expected = losses_of_one(steps)
-    for found in json.loads(done.stdout).values():
+    for found in json.loads(output).values():
         assert found["tokens"] == [batch.tokens.tolist() for batch in steps]
         assert found["losses"] == pytest.approx(expected, rel=1e-5)
 
