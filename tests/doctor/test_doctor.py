@@ -32,11 +32,11 @@ import os, signal, sys
 import datasets, multiprocess, tiktoken
 from tiktoken.load import load_tiktoken_bpe
 from tokenmill.encodings.patterns import PATTERNS
-from tokenmill.encodings.builtin import BUILTIN_ENCODINGS
+from tokenmill.encodings.published import BUILTIN
 from tokenmill.encodings.vocabulary_file import VOCAB_FOLDER
 
 def plain_tiktoken(name):
-    shipped = BUILTIN_ENCODINGS[name]
+    shipped = BUILTIN[name]
     return tiktoken.Encoding(
         name=name + "_local",
         pat_str=PATTERNS[shipped.pattern].expression,

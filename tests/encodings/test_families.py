@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -17,10 +18,9 @@ import tokenizers
 
 from tokenmill.cli import main
 from tokenmill.encodings import EncodingId, get_encoding
-from tokenmill.encodings.families import FAMILIES
 from tokenmill.encodings.loading import engine_of, special_tokens_of
+from tokenmill.encodings.published import PUBLISHED as TABLE
 from tokenmill.encodings.selfcheck import probe_texts
-from tokenmill.encodings.whole_files import WHOLE_FILES
 from tokenmill.errors import ConfigError
 from vocabularies import PUBLISHED, Truth, fuzzed
 
@@ -75,14 +75,23 @@ def test_family_when_it_is_named_like_an_encoding_then_the_message_says_which_fi
 
 
 def test_table_when_read_then_names_and_files_are_there_once_and_bos_is_not_eot() -> None:
-    rows = [*FAMILIES, *WHOLE_FILES]
+    rows = [row for row in TABLE if row.kind != "builtin"]
     assert len({row.name for row in rows}) == len({row.file_sha256 for row in rows}) == len(rows)
-    for file in WHOLE_FILES:
-        assert re.fullmatch("[0-9a-f]{64}", file.file_sha256), file.name
-        assert file.eot_token < file.n_vocab and file.eot != file.bos, file.name
-        assert (file.bos is None) == (file.bos_token is None), file.name
+    for row in TABLE:
+        assert row.kind in ("builtin", "ranks", "whole"), row.name
+        assert re.fullmatch("[0-9a-f]{64}", row.file_sha256), row.name
+        assert max(row.special_tokens.values()) < row.n_vocab and row.eot != row.bos, row.name
+        assert row.bos is None or row.bos in row.special_tokens, row.name
         # One that the tests do not compare says when that was done.
-        assert file.name in PUBLISHED or re.search(r" on 20\d\d-\d\d-\d\d, ", file.checked)
+        is_compared = row.name in PUBLISHED or row.kind == "builtin"
+        assert is_compared or re.search(r" on 20\d\d-\d\d-\d\d, ", row.checked)
+
+
+def test_table_when_read_then_special_tokens_of_ranks_are_those_compared_with_their_libraries():
+    """In their order: of two with one id, the first is the one that is shown."""
+    tokens = {row.name: row.special_tokens for row in TABLE if row.kind != "whole"}
+    digest = hashlib.sha256(json.dumps(tokens).encode()).hexdigest()
+    assert digest == "3eef8c154f63ecb39c6939b4a862cd6a5a83085e998fe82df26aefe2943ecb6a"
 
 
 @pytest.mark.parametrize(

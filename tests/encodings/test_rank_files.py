@@ -14,10 +14,10 @@ import tiktoken
 
 import tokenmill.encodings
 from tokenmill.encodings import Encoding, get_encoding, rank_engine
-from tokenmill.encodings.families import FAMILIES
 from tokenmill.encodings.loading import engine_of
 from tokenmill.encodings.own_pattern import encoding_of_ranks
 from tokenmill.encodings.patterns import PATTERNS
+from tokenmill.encodings.published import PUBLISHED
 from tokenmill.encodings.rank_engine import tokenizer_json_of_ranks
 from tokenmill.errors import ConfigError, IntegrityError
 
@@ -315,7 +315,7 @@ def test_qwen_pattern_when_text_is_decomposed_then_it_is_composed_first(tmp_path
 def test_family_when_listed_then_has_the_ids_of_its_library(
     name: str, ranks_end: int, eot: int, bos: int | None, n_vocab: int
 ) -> None:
-    [family] = [family for family in FAMILIES if family.name == name]
+    [family] = [family for family in PUBLISHED if family.name == name]
     specials = family.special_tokens
     assert sorted(specials.values()) == list(range(ranks_end, n_vocab))
     assert (specials[family.eot], family.n_vocab) == (eot, n_vocab)

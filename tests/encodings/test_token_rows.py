@@ -9,12 +9,12 @@ import sys
 import pytest
 
 import tokenmill
-from tokenmill.encodings.builtin import BUILTIN_ENCODINGS
+from tokenmill.encodings.published import BUILTIN
 from tokenmill.encodings.ranks import known_ranks, parsed_ranks
 from tokenmill.encodings.vocabulary_file import VOCAB_FOLDER
 
 
-@pytest.mark.parametrize("name", BUILTIN_ENCODINGS)
+@pytest.mark.parametrize("name", BUILTIN)
 def test_rows_of_a_shipped_encoding_are_those_of_tiktoken(name):
     encoding = tokenmill.get_encoding(name)
     # In a process of its own: here, the reference may be loaded already.
@@ -43,7 +43,7 @@ print(len(rows), hashlib.sha256(repr(rows).encode()).hexdigest())
         assert encoding.encode_single_token(text) == token
 
 
-@pytest.mark.parametrize("name", BUILTIN_ENCODINGS)
+@pytest.mark.parametrize("name", BUILTIN)
 def test_ranks_of_a_known_file_are_those_that_are_checked_line_by_line(name):
-    data = (VOCAB_FOLDER / BUILTIN_ENCODINGS[name].file).read_bytes()
+    data = (VOCAB_FOLDER / BUILTIN[name].file).read_bytes()
     assert known_ranks(data) == parsed_ranks(data, name)

@@ -57,8 +57,8 @@ def _known_values() -> dict[str, tuple[str, ...]]:
     from tokenmill.corpus.fineweb import VERSIONS
     from tokenmill.corpus.readers import kinds
     from tokenmill.encode.record import SPLITS
-    from tokenmill.encodings.builtin import ENCODING_NAMES
     from tokenmill.encodings.patterns import PATTERNS
+    from tokenmill.encodings.published import ENCODING_NAMES
     from tokenmill.formats import format_names
 
     formats = tuple(sorted(format_names()))

@@ -58,39 +58,21 @@ def _facts(row: dict[str, Any]) -> str:
 
 def _rows() -> Iterator[dict[str, Any]]:
     from tokenmill.encodings.bos import usual_bos
-    from tokenmill.encodings.families import FAMILIES, OPENAI
-    from tokenmill.encodings.whole_files import WHOLE_FILES
+    from tokenmill.encodings.published import PUBLISHED
 
-    for family in (*OPENAI, *FAMILIES):
-        specials = family.special_tokens
-        bos = usual_bos(family.bos, specials)  # what --bos prepend uses
-        is_shipped = family in OPENAI
+    for row in PUBLISHED:
+        bos = usual_bos(row.bos, row.special_tokens)  # what --bos prepend uses
+        named = f"FILE, the {row.file} of {row.models}"
         yield {
-            "tokenizer": family.name,
-            "models": family.models,
-            "name it": f"--tokenizer {family.name}"
-            if is_shipped
-            else f"--tokenizer FILE, the {family.file} of {family.models}",
-            "file sha256": family.file_sha256,
-            "pattern": family.pattern,
-            "vocabulary size": family.n_vocab,
-            "eot": family.eot,
-            "eot id": specials[family.eot],
+            "tokenizer": row.name,
+            "models": row.models,
+            "name it": f"--tokenizer {row.name if row.kind == 'builtin' else named}",
+            "file sha256": row.file_sha256,
+            "pattern": row.pattern,
+            "vocabulary size": row.n_vocab,
+            "eot": row.eot,
+            "eot id": row.eot_token,
             "bos": bos,
-            "bos id": None if bos is None else specials[bos],
-            "checked against": family.checked,
-        }
-    for file in WHOLE_FILES:
-        yield {
-            "tokenizer": file.name,
-            "models": file.models,
-            "name it": f"--tokenizer FILE, the {file.file} of {file.models}",
-            "file sha256": file.file_sha256,
-            "pattern": None,
-            "vocabulary size": file.n_vocab,
-            "eot": file.eot,
-            "eot id": file.eot_token,
-            "bos": file.bos,
-            "bos id": file.bos_token,
-            "checked against": file.checked,
+            "bos id": None if bos is None else row.special_tokens[bos],
+            "checked against": row.checked,
         }

@@ -18,8 +18,9 @@ from tokenmill.corpus.spans import HUB_SCHEME
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.encode.record import Counts
 from tokenmill.encodings import EncodingId
-from tokenmill.encodings.builtin import ENCODING_NAMES, builtin_identity
 from tokenmill.encodings.hub_model import pinned_name
+from tokenmill.encodings.published import ENCODING_NAMES
+from tokenmill.encodings.tiktoken import builtin_identity
 from tokenmill.errors import ConfigError
 from tokenmill.formats import get_format
 from tokenmill.settings import resolved

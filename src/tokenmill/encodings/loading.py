@@ -12,8 +12,8 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
-from tokenmill.encodings.builtin import BUILTIN_ENCODINGS, builtin_identity
 from tokenmill.encodings.identity import EncodingId
+from tokenmill.encodings.published import BUILTIN
 from tokenmill.encodings.reference import Engine, Reference, ReferenceEngine
 from tokenmill.encodings.sentencepiece_library import library_reference, library_special_tokens
 from tokenmill.encodings.tekken import (
@@ -22,6 +22,7 @@ from tokenmill.encodings.tekken import (
     tekken_special_tokens,
 )
 from tokenmill.encodings.tiktoken import (
+    builtin_identity,
     rank_file_engine,
     special_tokens,
     tiktoken_reference,
@@ -105,7 +106,7 @@ def _require_builtin(identity: EncodingId) -> None:
     """An identity may come from a file: what it says about a builtin encoding must be true."""
     if identity.source is not None:
         return
-    known = identity.name in BUILTIN_ENCODINGS
+    known = identity.name in BUILTIN
     expected = builtin_identity(identity.name, None, identity.eot) if known else None
     if replace(identity, bos=None, bos_token=None) != expected:
         raise IntegrityError(

@@ -10,18 +10,16 @@ from pathlib import Path
 
 from tokenmill.config import Config
 from tokenmill.encodings.bos import with_bos
-from tokenmill.encodings.builtin import ENCODING_NAMES, builtin_identity
 from tokenmill.encodings.encoding import Encoding
-from tokenmill.encodings.families import FAMILIES
 from tokenmill.encodings.hub_model import VOCABULARIES, HubModel
 from tokenmill.encodings.identity import EncodingId
+from tokenmill.encodings.published import ENCODING_NAMES, PUBLISHED
 from tokenmill.encodings.sentencepiece import is_sentencepiece, sentencepiece_identity
 from tokenmill.encodings.tekken import is_tekken, tekken_identity
-from tokenmill.encodings.tiktoken import rank_file_identity
+from tokenmill.encodings.tiktoken import builtin_identity, rank_file_identity
 from tokenmill.encodings.tokenizer_json import tokenizer_json_identity
 from tokenmill.encodings.vocab_merges import is_vocab, vocab_merges_identity, vocab_of
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
-from tokenmill.encodings.whole_files import WHOLE_FILES
 from tokenmill.errors import ConfigError, TokenmillError, unknown_name
 from tokenmill.plugins import loaded_plugin, plugin_names
 from tokenmill.wording.arguments import suggesting
@@ -122,19 +120,14 @@ def _json_identity(path: Path, pattern: str | None, eot: str | None) -> Encoding
 
 
 def _no_such_encoding(name: str) -> ConfigError:
-    for family in FAMILIES:
-        if name == family.name:
+    for row in PUBLISHED:
+        if name == row.name:
+            recognised = f": the published file is recognised, sha256 {row.file_sha256[:12]}...;"
+            is_ranks = row.kind == "ranks"
             return ConfigError(
-                f"the vocabulary of {family.models} does not come with the package",
-                hint=f"--tokenizer PATH/{family.file}: the published file is recognised, sha256 "
-                f"{family.file_sha256[:12]}...; or the model's tokenizer.json",
-            )
-    for file in WHOLE_FILES:
-        if name == file.name:
-            return ConfigError(
-                f"the vocabulary of {file.models} does not come with the package",
-                hint=f"--tokenizer PATH/{file.file}, or the model's name on the Hub: --tokenizer "
-                "OWNER/NAME",
+                f"the vocabulary of {row.models} does not come with the package",
+                hint=f"--tokenizer PATH/{row.file}{recognised if is_ranks else ','} or the model's "
+                + ("tokenizer.json" if is_ranks else "name on the Hub: --tokenizer OWNER/NAME"),
             )
     if os.path.isdir(name):
         return ConfigError(

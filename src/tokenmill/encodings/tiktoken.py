@@ -11,13 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.encodings.builtin import BUILTIN_ENCODINGS
 from tokenmill.encodings.eot import parsed_special, special_named
-from tokenmill.encodings.families import RankFamily, family_of
 from tokenmill.encodings.gigatoken import GigatokenEngine
 from tokenmill.encodings.identity import EncodingId, identity_sha256
 from tokenmill.encodings.own_pattern import encoding_of_ranks, require_whole_pieces
 from tokenmill.encodings.patterns import Pattern, pattern_named
+from tokenmill.encodings.published import BUILTIN, Published, of_rank_file
 from tokenmill.encodings.rank_engine import builder_of_ranks, checked_engine
 from tokenmill.encodings.ranks import known_ranks, parsed_ranks
 from tokenmill.encodings.reference import Engine, ReferenceEngine, ReferenceLoader
@@ -31,11 +30,33 @@ if TYPE_CHECKING:
 _MAX_EOT_TOKEN = 1 << 24
 
 
+def builtin_identity(name: str, pattern: str | None, eot: str | None) -> EncodingId:
+    shipped = BUILTIN[name]
+    if pattern not in (None, shipped.pattern):
+        raise ConfigError(
+            f"the encoding {name} has the pattern {shipped.pattern}, not {pattern}",
+            hint="leave the pattern out, or give the path of a .tiktoken file",
+        )
+    eot = special_named(eot or shipped.eot, shipped.special_tokens, f"the encoding {name}")
+    expression = pattern_named(shipped.pattern, name).expression
+    return EncodingId(
+        name=name,
+        kind="tiktoken",
+        source=None,
+        file_sha256=shipped.file_sha256,
+        pattern=shipped.pattern,
+        eot=eot,
+        eot_token=shipped.special_tokens[eot],
+        max_token_value=shipped.n_vocab - 1,
+        sha256=identity_sha256(shipped.file_sha256, expression, shipped.special_tokens),
+    )
+
+
 def rank_file_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
     """The identity of a user's file. Pattern and special tokens are its family's, or the user's."""
     data = vocabulary_bytes(path)
     file_sha256 = hashlib.sha256(data).hexdigest()
-    family = family_of(file_sha256)
+    family = of_rank_file(file_sha256)
     ranks = parsed_ranks(data, str(path))  # first: what is no such file needs no pattern
     chosen = _family_pattern(family, pattern, path) if family else pattern_named(pattern, str(path))
     if chosen.gigatoken_name is None:
@@ -59,7 +80,7 @@ def rank_file_identity(path: Path, pattern: str | None, eot: str | None) -> Enco
     )
 
 
-def _family_pattern(family: RankFamily, pattern: str | None, path: Path) -> Pattern:
+def _family_pattern(family: Published, pattern: str | None, path: Path) -> Pattern:
     asked = pattern_named(pattern or family.pattern, str(path))
     if asked.name != family.pattern:
         raise ConfigError(
@@ -71,7 +92,7 @@ def _family_pattern(family: RankFamily, pattern: str | None, path: Path) -> Patt
 
 
 def _family_eot(
-    family: RankFamily, eot: str | None, ranks: dict[bytes, int], path: Path
+    family: Published, eot: str | None, ranks: dict[bytes, int], path: Path
 ) -> tuple[str, int]:
     """One of the family's special tokens, or another that the user names with its id."""
     text, token = (None, None) if eot is None else parsed_special(eot)
@@ -130,8 +151,8 @@ def with_special_token(identity: EncodingId, text: str, token: int) -> EncodingI
 
 def special_tokens(identity: EncodingId) -> dict[str, int]:
     if identity.source is None:
-        return dict(BUILTIN_ENCODINGS[identity.name].special_tokens)
-    family = family_of(identity.file_sha256)
+        return dict(BUILTIN[identity.name].special_tokens)
+    family = of_rank_file(identity.file_sha256)
     known = family.special_tokens if family else {}
     found = {**known, identity.eot: identity.eot_token}
     if identity.bos is not None and identity.bos_token is not None:
@@ -170,17 +191,17 @@ def rank_file_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine
 def _has_direct_loader(identity: EncodingId) -> bool:
     """Whether gigatoken itself reads the file, in a fourth of the time. Known files only: on others
     it may panic, with a trace on stderr."""
-    family = family_of(identity.file_sha256)
+    family = of_rank_file(identity.file_sha256)
     return family is not None and not family.needs_all_merges
 
 
 def _is_builtin(identity: EncodingId) -> bool:
-    return any(identity.file_sha256 == known.file_sha256 for known in BUILTIN_ENCODINGS.values())
+    return any(identity.file_sha256 == known.file_sha256 for known in BUILTIN.values())
 
 
 def _path(identity: EncodingId) -> Path:
     if identity.source is None:
-        return VOCAB_FOLDER / BUILTIN_ENCODINGS[identity.name].file
+        return VOCAB_FOLDER / BUILTIN[identity.name].file
     return Path(identity.source)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tokenmill import __version__
 from tokenmill.encodings import EncodingId
-from tokenmill.encodings.builtin import BUILTIN_ENCODINGS
+from tokenmill.encodings.published import BUILTIN
 from tokenmill.encodings.vocabulary_file import VOCAB_FOLDER, vocabulary_bytes
 from tokenmill.errors import (
     ConfigError,
@@ -129,8 +129,8 @@ def mismatch(node: str, here: dict[str, str], there: dict[str, str]) -> ConfigEr
 def _vocabulary_sha256(encoding: EncodingId) -> str:
     if encoding.source is not None:
         path = Path(encoding.source)
-    elif encoding.name in BUILTIN_ENCODINGS:
-        path = VOCAB_FOLDER / BUILTIN_ENCODINGS[encoding.name].file
+    elif encoding.name in BUILTIN:
+        path = VOCAB_FOLDER / BUILTIN[encoding.name].file
     else:
         return "no such encoding"
     try:
