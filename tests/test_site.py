@@ -183,8 +183,9 @@ class Reader:
     def complain(self, text: str) -> None:
         self.complaints.append(text)
 
-    def found(self, home: str, word: str) -> str:
-        """The first page that search has for a word."""
+    def search(self, home: str, word: str, page: str) -> None:
+        """Search for a word until the first result is that page. While it is typed, results are
+        those of its beginning."""
         self.page.goto(home)
         for _ in range(20):  # nobody listens before the scripts have run
             self.page.keyboard.press("Control+k")
@@ -192,8 +193,11 @@ class Reader:
             if self.page.evaluate("document.activeElement !== document.body"):
                 break
         self.page.keyboard.type(word)
-        hit = self.page.wait_for_selector(f"a[href*='?h={word}']", state="attached")
-        return str(hit.get_attribute("href"))
+        from playwright.sync_api import expect
+
+        first = self.page.locator(f"a[href*='?h={word}']").first
+        is_page = re.compile(f"{page}[.]html[?]")
+        expect(first).to_have_attribute("href", is_page, timeout=60_000)
 
 
 @pytest.fixture
@@ -227,7 +231,7 @@ def served(site) -> Iterator[str]:
 def test_search_works_from_disk_and_server_and_nothing_else_is_asked_for(browser, site, served):
     for base, scheme in ((site.as_uri(), "light"), (served, "dark")):
         reader = Reader(browser, scheme)
-        assert "abruptly-died" in reader.found(f"{base}/index.html", "forkserver")
+        reader.search(f"{base}/index.html", "forkserver", "abruptly-died")
         reader.page.goto(f"{base}/command-line/prepare.html#where")
         assert reader.page.locator("#where").is_visible()
         assert reader.complaints == []
