@@ -17,7 +17,8 @@ import pytest
 import tokenmill
 from tokenmill import errors
 from tokenmill.cli import main
-from tokenmill.config.options import COUNTS
+from tokenmill.config import kinds
+from tokenmill.config.options import ESTIMATE, OPTIONS, options_of
 from tokenmill.dataset.manifest import Manifest, manifest_sha256_of
 from tokenmill.errors import ConfigError
 
@@ -35,7 +36,9 @@ def test_the_signature_of_prepare_has_the_fields_of_config_and_their_defaults():
 
 def test_what_estimate_takes_are_fields_of_config_with_their_defaults():
     fields = {field.name: field.default for field in dataclasses.fields(tokenmill.Config)}
-    for name, parameter in inspect.signature(tokenmill.estimate).parameters.items():
+    parameters = inspect.signature(tokenmill.estimate).parameters
+    assert list(parameters) == ["sources", "out", *options_of(ESTIMATE)]
+    for name, parameter in parameters.items():
         assert name == "sources" or parameter.default == fields[name]
 
 
@@ -46,7 +49,7 @@ def test_what_estimate_takes_are_fields_of_config_with_their_defaults():
         (lambda: tokenmill.prepare("a", "b", tokeniser="gpt2"), "did you mean 'tokenizer'"),
         (lambda: tokenmill.prepare("a", "b", shard_size=2), "did you mean 'shard_tokens'"),
         (lambda: tokenmill.prepare("a", "b", no_val=True), "write val='none'"),
-        (lambda: tokenmill.prepare("a", "b", xyzzy=1), "there are sources, out, tokenizer"),
+        (lambda: tokenmill.prepare("a", "b", xyzzy=1), "there are sources, out, text_column"),
         (lambda: tokenmill.prepare(input="a", out="b"), "did you mean 'sources'"),
         (lambda: tokenmill.Tokenize("gpt2", column="t"), "Tokenize.*'text_column'"),
         (lambda: tokenmill.verify("a", all=True), "verify.*'full'"),
@@ -57,6 +60,10 @@ def test_what_estimate_takes_are_fields_of_config_with_their_defaults():
 def test_a_wrong_name_raises_and_suggests_the_right_one(call, message):
     with pytest.raises(TypeError, match=message):
         call()
+
+
+COUNTED = (kinds.COUNT, kinds.WORKERS, kinds.MEMORY, kinds.SEQ_LEN)
+COUNTS = [name for name, option in OPTIONS.items() if option.kind in COUNTED]
 
 
 @pytest.mark.parametrize("option", COUNTS)

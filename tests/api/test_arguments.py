@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import tokenmill
+from tokenmill.config.arguments import described, fits
 from tokenmill.errors import ArgumentError, ConfigError
-from tokenmill.wording.arguments import described, fits
 
 CALLS: dict[str, dict[str, Any]] = {
     "prepare": {"sources": "corpus", "out": "out"},
@@ -81,9 +81,15 @@ def test_argument_when_its_type_is_wrong_then_the_error_names_it(name, tmp_path,
         (lambda: tokenmill.verify("a", num_proc="many"), "num_proc takes a whole number or None"),
         (lambda: tokenmill.get_encoding("gpt2", patern="x"), "did you mean 'pattern'"),
         (lambda: tokenmill.prepare("a", "b", keep=[1]), "keep takes text or a list (of text) or N"),
-        (lambda: tokenmill.Config(sources=3, out="b"), "sources: a path is text or a Path, got 3"),
-        (lambda: tokenmill.Config(sources="a", out=3), "out: a path is text or a Path, got 3"),
-        (lambda: tokenmill.Config(sources="a", out="b", tokenizer=3), "tokenizer: a path is text"),
+        (
+            lambda: tokenmill.Config(sources=3, out="b"),
+            "sources takes a path, or a list of paths",
+        ),
+        (lambda: tokenmill.Config(sources="a", out=3), "out takes a path, got 3"),
+        (
+            lambda: tokenmill.Config(sources="a", out="b", tokenizer=3),
+            "--tokenizer takes a name or a path",
+        ),
     ],
 )
 def test_mistake_when_made_then_it_is_said_in_words(call, said):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
@@ -21,7 +22,8 @@ from corpora import made_texts, write_corpus
 from terminal import shown_on_terminal
 from tokenmill import prepare
 from tokenmill.cli import main, parser
-from tokenmill.cli.screen import parsed_count, parsed_separator, printable, shown_count
+from tokenmill.cli.screen import parsed_count, printable, shown_count
+from tokenmill.config.kinds import unescaped
 from tokenmill.errors import ConfigError
 
 COMMAND = [sys.executable, "-m", "tokenmill"]
@@ -34,7 +36,8 @@ PREPARE_OPTIONS = """
     --tokenizer --pattern --eot-token --eot --empty --format --name --shard-tokens --seq-len --dtype
     --val-fraction --val-first-shard --no-val --shuffle --seed --num-proc --stall-timeout
     --partition --runner --ray-address --worker-cpus --worker-memory --keep-downloads
-    --no-keep-downloads --overwrite --pack --dry-run --json --quiet --verbose --help
+    --no-keep-downloads --overwrite --no-overwrite --no-shuffle --pack
+    --dry-run --json --quiet --verbose --help
 """
 
 
@@ -42,7 +45,8 @@ def test_prepare_options_are_the_documented_ones():
     help_text = warm.tokenmill("prepare", "--help").stdout
     assert set(re.findall(r"--[a-z][a-z-]+", help_text)) >= set(PREPARE_OPTIONS.split())
     prepare = next(a for a in parser()._actions if a.dest == "command").choices["prepare"]
-    found = {o for action in prepare._actions for o in action.option_strings if o.startswith("--")}
+    shown = [action for action in prepare._actions if action.help != argparse.SUPPRESS]
+    found = {o for action in shown for o in action.option_strings if o.startswith("--")}
     assert found == set(PREPARE_OPTIONS.split())
 
 
@@ -302,9 +306,9 @@ def test_counts_that_are_none_are_refused(text):
 
 
 def test_separator_escapes_stand_for_what_they_say():
-    assert parsed_separator(r"\n\n") == "\n\n"
-    assert parsed_separator(r"a\tb\\n\x41") == "a\tb\\nA"
-    assert parsed_separator("<|endoftext|>") == "<|endoftext|>"
+    assert unescaped(r"\n\n") == "\n\n"
+    assert unescaped(r"a\tb\\n\x41") == "a\tb\\nA"
+    assert unescaped("<|endoftext|>") == "<|endoftext|>"
 
 
 def test_printable_shows_controls_and_keeps_letters():

@@ -146,7 +146,7 @@ def test_a_source_may_follow_the_options():
     [
         (["--separator=---"], "separator", "---"),
         (["--separator", "- -"], "separator", "- -"),
-        (["--seed", "-1"], "seed", -1),
+        (["--where", "-1 < n"], "where", "-1 < n"),
         (["-oplace"], "out", "place"),
         (["-qv"], "quiet", True),
         (["--", "-x"], "sources", ["a", "-x"]),

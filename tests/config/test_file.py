@@ -19,7 +19,7 @@ from tokenmill.cli import main, parser
 from tokenmill.cli.run_options import config_from, typed_config
 from tokenmill.config import Config
 from tokenmill.config.file import MAX_BYTES, ConfigFile
-from tokenmill.config.named_source import KEYS
+from tokenmill.config.options import OPTIONS, SOURCE_KEYS
 from tokenmill.dataset.recipe import toml_text
 from tokenmill.errors import ConfigError
 
@@ -76,6 +76,17 @@ def test_file_when_options_are_typed_too_then_those_win(file):
     assert [own.text_column for own in by_source.values()] == ["content", "body", "body"]
 
 
+def test_file_when_a_typed_option_takes_back_what_it_says_then_it_is_off(file):
+    file.write_text(
+        'out = "o"\nsources = "a"\nshuffle = true\noverwrite = true\ndedup = "exact"\n'
+        'where = "x > 1"\nlimit_tokens = "1B"\nsample = "10%"\nkeep = ""\nval_fraction = 0.1\n'
+    )
+    assert asked("--config", file).identity() != Config(sources="a", out="o").identity()
+    off = ["shuffle", "overwrite", "dedup", "where", "limit-tokens", "sample", "keep"]
+    config = asked("--config", file, *(f"--no-{name}" for name in off), "--no-val")
+    assert config == Config(sources="a", out="o", val="none")
+
+
 def test_file_when_estimate_is_given_it_then_reads_it_too(file):
     arguments = parser().parse_args(["estimate", "--config", str(file)])
     assert list(typed_config(arguments).by_source()) == ["web", "code"]
@@ -125,7 +136,7 @@ def test_file_when_an_escape_is_in_single_quotes_then_refused_with_its_line(line
 def test_page_when_it_lists_the_keys_of_a_source_then_all_of_them():
     page = (Path(__file__).parents[2] / "docs" / "sources.md").read_text()
     listed = page.partition("A source may have its own")[2].partition(";")[0]
-    assert set(re.findall(r"`(\w+)`", listed)) == {*KEYS} - {"paths"}
+    assert set(re.findall(r"`(\w+)`", listed)) == {*SOURCE_KEYS} - {"paths"}
 
 
 def test_file_when_something_must_still_be_typed_then_says_so(file):
@@ -150,7 +161,10 @@ def test_file_when_it_has_every_option_then_each_is_taken(file):
     values = {"str": '"x"', "int": "3", "float": "0.25", "bool": "true", "tuple": '["x"]'}
     for field in fields:
         kind = str(field.type).partition(" ")[0].partition("[")[0]
-        file.write_text(f"{field.name} = {values[kind]}\n")
+        value = {"template": '"{x}"', "where": '"x > 1"'}.get(field.name, values[kind])
+        if choices := OPTIONS[field.name].kind.choices:
+            value = f'"{choices[-1]}"'
+        file.write_text(f"{field.name} = {value}\n")
         assert list(ConfigFile.read(str(file)).options) == [field.name]
 
 
@@ -162,9 +176,9 @@ def test_file_when_it_has_every_option_then_each_is_taken(file):
         ("shuffle", "dry_run", 4, "unknown key 'dry_run'", "--dry-run belongs on"),
         ("shuffle", "text-column", 4, "unknown key 'text-column'", "'text_column'"),
         ("shuffle", "xyzzy", 4, "unknown key 'xyzzy'", "there are sources, out,"),
-        ("true", '"yes"', 4, "shuffle must be true or false, got 'yes'", ""),
-        ('"gpt2"', "7", 2, "tokenizer must be text, got 7", ""),
-        ('"gpt2"', "1979-05-27", 2, "tokenizer must be text, got datetime", ""),
+        ("true", '"yes"', 4, "shuffle takes true or false, got 'yes'", ""),
+        ('"gpt2"', "7", 2, "tokenizer takes a name or a path, got 7", ""),
+        ('"gpt2"', "1979-05-27", 2, "tokenizer takes a name or a path, got datetime", ""),
         ('"gpt2"', "gpt2", 2, "not TOML: Invalid value", "text is in quotes"),
         ('"gpt2"', '"gpt2', 2, "not TOML: Illegal character", ""),
         ("shuffle", "tokenizer", 4, "not TOML: Cannot overwrite a value", ""),
@@ -173,17 +187,23 @@ def test_file_when_it_has_every_option_then_each_is_taken(file):
         ("[source.code]", "[source.'a b']", 12, "a source cannot be named 'a b'", ""),
         ("text_column", "column", 14, "source code: unknown option 'column'", "'text_column'"),
         ("sample = 0.5", "shuffle = true", 15, "source code: unknown option 'shuffle'", "paths"),
-        ("sample = 0.5", "sample = [1]", 15, "sample must be a number, such as 0.1 or", ""),
-        ("sample = 0.5", 'sample = "5x"', 15, "source code: --sample takes a number", "10%"),
+        ("sample = 0.5", "sample = [1]", 15, "source code: --sample takes a number, such as", ""),
+        (
+            "sample = 0.5",
+            'sample = "5x"',
+            15,
+            'source code: --sample takes a number, such as 0.1 or "10%',
+            "0.1",
+        ),
         ("sample = 0.5", "sample = 5", 15, "source code: --sample must lie between 0 and 1", ""),
-        ("sample = 0.5", "repeat = 2.0", 15, "repeat must be a whole number, got 2.0", ""),
+        ("sample = 0.5", "repeat = 2.0", 15, "source code: repeat is a whole number from 1", ""),
         ("sample = 0.5", "repeat = 0", 15, "source code: repeat is a whole number from 1", ""),
         ("score >= 3", "score >=", 10, "source web: --where: expected a column", ""),
-        ('"1.5K"', '"1.5Q"', 3, "--shard-tokens: not a number: '1.5Q'", "100M"),
-        ('"1.5K"', "-1", 3, "--shard-tokens must be positive, got -1", ""),
-        ('"1.5K"', "true", 3, "shard_tokens must be a whole number, such as 1000", ""),
-        ('"first-shard"', '"last"', 5, "unknown validation split 'last'", ""),
-        ('["web/", "more/"]', '["web/", 3]', 9, "paths must be text, or a list of texts", ""),
+        ('"1.5K"', '"1.5Q"', 3, "shard_tokens takes a whole number, such as 1000", ""),
+        ('"1.5K"', "-1", 3, "shard_tokens must be positive, got -1", ""),
+        ('"1.5K"', "true", 3, "shard_tokens takes a whole number, such as 1000", ""),
+        ('"first-shard"', '"last"', 5, "val is one of fraction, first-shard, none; got", ""),
+        ('["web/", "more/"]', '["web/", 3]', 9, "source web is a path, several paths or", ""),
         ('out = "data/mine"', 'sources = ["a"]', 6, "some sources have a name", ""),
         ("shuffle = true", "seed = " + "9" * 5000, None, "not TOML: Exceeds the limit", ""),
         ("true", "[" * 100_000, None, "nested too deeply", ""),
@@ -209,7 +229,7 @@ def test_file_when_it_cannot_be_read_then_says_why(file, tmp_path):
         (b"a" + b".a" * 500_000 + b" = 1", "nested too deeply"),
         (
             b"seed = 0x" + b"f" * 4000,
-            "line 1: seed must be a whole number, got a number of thousands",
+            r"line 1: seed must lie in \[0, 2\^64\), got a number of thousands",
         ),
         (b"pack = 1024", "line 1: unknown key 'pack'.*tokenmill pack OUT --seq-len 1024"),
         (b"[pack]\nseq_len = 1024", "line 1: unknown key 'pack'.*tokenmill pack OUT --seq-len"),

@@ -179,7 +179,7 @@ def test_call_when_a_text_cannot_be_encoded_then_the_error_names_it(monkeypatch)
 
 
 def test_tokenize_when_options_are_wrong_then_refused_when_made():
-    with pytest.raises(ConfigError, match="unknown eot 'apend'; known: append"):
+    with pytest.raises(ConfigError, match="eot is one of append, prepend, both, none; got 'apend'"):
         tokenmill.Tokenize("gpt2", eot="apend")
     with pytest.raises(ConfigError, match="unknown encoding 'gpt3'"):
         tokenmill.Tokenize("gpt3")

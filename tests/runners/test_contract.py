@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.runners.scenarios import NO_CHILD, SCENARIOS
-from tokenmill.config.options import RUNNERS
+from tokenmill.config.options import OPTIONS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 TESTS = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module", params=RUNNERS)
+@pytest.fixture(scope="module", params=OPTIONS["runner"].kind.choices)
 def outcomes(request, tmp_path_factory) -> dict[str, str | None]:
     """What went wrong in each scenario."""
     if request.param == "ray" and importlib.util.find_spec("ray") is None:

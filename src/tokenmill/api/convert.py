@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterable
 
 from tokenmill.api.tokenizer import encoding_named
+from tokenmill.config.arguments import suggesting
 from tokenmill.dataset.convert import Target
 from tokenmill.dataset.convert import convert as converted
 from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.encodings import Encoding
-from tokenmill.wording.arguments import suggesting
 from tokenmill.wording.quantities import Quantity, count_of, seq_len_of
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
+from tokenmill.config.arguments import suggesting
 from tokenmill.dataset.opened import OpenedDataset, opened
 from tokenmill.encodings import Encoding
-from tokenmill.wording.arguments import suggesting
 
 
 @suggesting

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
+from tokenmill.config.arguments import suggesting
 from tokenmill.dataset.opened import OpenedDataset, opened
 from tokenmill.loader.packing.pack import PackOptions
 from tokenmill.loader.packing.pack import pack as planned
 from tokenmill.loader.packing.pack_report import PackReport
 from tokenmill.loader.packing.written import rows_target, write_rows
-from tokenmill.wording.arguments import suggesting
 from tokenmill.wording.quantities import Quantity, count_of
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tokenmill.config import Config
+from tokenmill.config.arguments import suggesting
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.encodings import Encoding
 from tokenmill.prepare import run
 from tokenmill.run import RunWatch, SilentWatch
 from tokenmill.runners.start import started_runner, workers_of
-from tokenmill.wording.arguments import suggesting
 from tokenmill.wording.quantities import Quantity, count_of
 
 _NOT_OPTIONS = ("watch", "progress", "pack")
@@ -24,35 +24,35 @@ def prepare(
     sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Mapping[str, Any],
     out: str | os.PathLike[str],
     *,
+    text_column: str = "text",
+    template: str | None = None,
+    lists: str | None = None,
+    separator: str | None = None,
+    input_format: str | None = None,
+    where: str | None = None,
+    sample: float | str | None = None,
+    dedup: str | None = None,
+    limit_tokens: Quantity | None = None,
+    keep: str | Iterable[str] | None = None,
+    limit_docs: Quantity | None = None,
+    on_bad_document: str = "quarantine",
+    max_bad_fraction: float = 0.001,
     tokenizer: str | os.PathLike[str] | Encoding = "gpt2",
     pattern: str | None = None,
     eot_token: str | None = None,
     bos_token: str | None = None,
-    format: str = "nanogpt",
-    input_format: str | None = None,
-    text_column: str = "text",
-    separator: str | None = None,
-    template: str | None = None,
-    lists: str | None = None,
-    where: str | None = None,
-    sample: float | str | None = None,
-    dedup: str | None = None,
-    limit_docs: Quantity | None = None,
-    limit_tokens: Quantity | None = None,
-    keep: str | Iterable[str] | None = None,
-    shard_tokens: Quantity | None = None,
-    seq_len: Quantity | None = None,
-    name: str | None = None,
-    dtype: str = "auto",
     eot: str | None = None,
     bos: str | None = None,
     empty: str | None = None,
-    val: str | None = None,
+    format: str = "nanogpt",
+    name: str | None = None,
+    shard_tokens: Quantity | None = None,
+    seq_len: Quantity | None = None,
+    dtype: str = "auto",
     val_fraction: float | None = None,
+    val: str | None = None,
     shuffle: bool = False,
     seed: int = 0,
-    on_bad_document: str = "quarantine",
-    max_bad_fraction: float = 0.001,
     slice_bytes: Quantity = 32 << 20,
     num_proc: Quantity | None = None,
     runner: str | None = None,
@@ -60,8 +60,8 @@ def prepare(
     worker_cpus: float | None = None,
     worker_memory: Quantity | None = None,
     stall_timeout: float = 300.0,
-    overwrite: bool = False,
     keep_downloads: bool = True,
+    overwrite: bool = False,
     pack: Quantity | None = None,
     progress: bool = False,
     watch: RunWatch | None = None,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
+from tokenmill.config.arguments import suggesting
 from tokenmill.dataset.push import Pushed
 from tokenmill.dataset.push import push as pushed
-from tokenmill.wording.arguments import suggesting
 
 __all__ = ["Pushed", "push"]
 

@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterable
 
 from tokenmill.api.tokenizer import encoding_named
+from tokenmill.config.arguments import suggesting
 from tokenmill.dataset.verify import Report as VerifyReport
 from tokenmill.dataset.verify import verify as verified
 from tokenmill.encodings import Encoding
 from tokenmill.loader.packing.plan_check import check_row_plans
-from tokenmill.wording.arguments import suggesting
 from tokenmill.wording.quantities import Quantity, count_of
 
 __all__ = ["VerifyReport", "verify"]

@@ -9,29 +9,65 @@ from __future__ import annotations
 import argparse
 import importlib
 from collections.abc import Container
+from typing import NamedTuple
 
 from tokenmill import __version__
 from tokenmill.cli.usage import CommandParser
 
+
+class Command(NamedTuple):
+    help: str
+    other_names: str = ""  # what other tools call it, or people type
+
+
 COMMANDS = {
-    "prepare": "turn text into training-ready token shards",
-    "finish": "assemble the work of `prepare --partition` tasks",
-    "fineweb": "download FineWeb and prepare it",
-    "estimate": "how many tokens, how large, how long? an answer within seconds",
-    "verify": "check every file and token of a dataset, or compare it with its sources",
-    "inspect": "look into a folder of tokens: numbers, documents as text, search",
-    "report": "one page with plots: lengths, tokens, sources, outliers, documents in colour",
-    "view": "look into a dataset in the browser: any document or token, in colour, with search",
-    "convert": "write a finished dataset in another format",
-    "pack": "plan rows of whole documents for training",
-    "push": "upload a finished dataset to the Hugging Face Hub",
-    "formats": "list the formats and the trainers that read them",
-    "tokenizers": "list the known tokenizers and how to name them",
-    "tokenizer": "train a tokenizer, or compare tokenizers on your text",
-    "doctor": "why does my script die? run it, and hear which process died, and of what",
-    "demo": "prepare Python's standard library and look at the result",
-    "completion": "a script that completes tokenmill's commands and options in a shell",
-    "help": "explain a command and its options",
+    "prepare": Command(
+        "turn text into training-ready token shards",
+        "tokenize tokenise encode build preprocess process run make create start map resume "
+        "continue tok",
+    ),
+    "finish": Command(
+        "assemble the work of `prepare --partition` tasks", "merge assemble combine join"
+    ),
+    "fineweb": Command("download FineWeb and prepare it", "download fetch fineweb-edu fineweb_edu"),
+    "estimate": Command(
+        "how many tokens, how large, how long? an answer within seconds", "count size wc"
+    ),
+    "verify": Command(
+        "check every file and token of a dataset, or compare it with its sources",
+        "check validate test audit",
+    ),
+    "inspect": Command(
+        "look into a folder of tokens: numbers, documents as text, search",
+        "show view cat head info look peek print decode list ls grep search",
+    ),
+    "report": Command(
+        "one page with plots: lengths, tokens, sources, outliers, documents in colour",
+        "stats statistics summary plot profile describe html dashboard compare diff",
+    ),
+    "view": Command(
+        "look into a dataset in the browser: any document or token, in colour, with search"
+    ),
+    "convert": Command(
+        "write a finished dataset in another format", "export transform translate to"
+    ),
+    "pack": Command("plan rows of whole documents for training"),
+    "push": Command("upload a finished dataset to the Hugging Face Hub"),
+    "formats": Command("list the formats and the trainers that read them", "format"),
+    "tokenizers": Command("list the known tokenizers and how to name them"),
+    "tokenizer": Command("train a tokenizer, or compare tokenizers on your text"),
+    "doctor": Command(
+        "why does my script die? run it, and hear which process died, and of what",
+        "diagnose debug watch",
+    ),
+    "demo": Command(
+        "prepare Python's standard library and look at the result", "example try quickstart"
+    ),
+    "completion": Command(
+        "a script that completes tokenmill's commands and options in a shell",
+        "completions autocomplete",
+    ),
+    "help": Command("explain a command and its options", "usage man"),
 }
 
 
@@ -46,10 +82,11 @@ def parser(loaded: Container[str] = COMMANDS) -> CommandParser:
     )
     top.add_argument("--version", action="version", version=f"tokenmill {__version__}")
     commands = top.add_subparsers(title="commands", dest="command", metavar="COMMAND")
-    for name, help_line in COMMANDS.items():
+    for name, listed in COMMANDS.items():
         command = commands.add_parser(
-            name, help=help_line, formatter_class=argparse.RawDescriptionHelpFormatter
+            name, help=listed.help, formatter_class=argparse.RawDescriptionHelpFormatter
         )
+        command.other_names = listed.other_names
         if name in loaded:
             module = importlib.import_module(f"tokenmill.cli.{name}")
             command.description = module.DESCRIPTION

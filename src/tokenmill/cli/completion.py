@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 
 from tokenmill.cli.commands import parser
-from tokenmill.cli.usage import CommandParser, commands_of
+from tokenmill.cli.usage import Checked, CommandParser, commands_of
 
 SHELLS = ("bash", "zsh", "fish")
 # Options whose values are files or folders; so are arguments without known values.
@@ -45,7 +45,10 @@ def _offer(command: argparse.ArgumentParser, known: Mapping[str, tuple[str, ...]
     for action in command._actions:
         if action.nargs == 0 or action.choices:
             continue
-        if values := known.get(action.dest):
+        values = known.get(action.dest, ())
+        if isinstance(action, Checked):
+            values = action.kind.choices or values
+        if values:
             action.choices = values
         elif action.dest in _FILES or not action.option_strings:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
@@ -53,7 +56,6 @@ def _offer(command: argparse.ArgumentParser, known: Mapping[str, tuple[str, ...]
 
 def _known_values() -> dict[str, tuple[str, ...]]:
     """Known values by option, including options that also take other values."""
-    from tokenmill.config.options import RUNNERS
     from tokenmill.corpus.fineweb import VERSIONS
     from tokenmill.corpus.readers import kinds
     from tokenmill.encode.record import SPLITS
@@ -68,7 +70,6 @@ def _known_values() -> dict[str, tuple[str, ...]]:
         "format": formats,
         "from_format": formats,
         "input_format": kinds(),
-        "runner": RUNNERS,
         "split": SPLITS,
         "version": tuple(VERSIONS),
     }

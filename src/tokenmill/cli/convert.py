@@ -8,7 +8,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from tokenmill.cli.foreign_options import add_foreign_options, require_tokenizer_with
 from tokenmill.cli.moving_line import MovingLine
+from tokenmill.cli.run_options import add_option
 from tokenmill.cli.screen import (
     printable,
     report_retries,
@@ -73,29 +75,11 @@ def add_arguments(parser: CommandParser) -> None:
         action="store_true",
         help="replace the dataset in OUT once the new one is complete",
     )
-    parser.add_argument("--num-proc", type=int, metavar="N", help="threads (default: one per CPU)")
-    _add_foreign_options(parser)
+    add_option(parser, "num_proc", "threads (default: one per CPU)")
+    add_foreign_options(parser, of="from-")
     parser.add_argument("--json", action="store_true", help="print the manifest on stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
-
-
-def _add_foreign_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("if IN was not written by tokenmill")
-    group.add_argument("--from-format", metavar="NAME", help="its format, if it is not recognised")
-    group.add_argument(
-        "--from-dtype",
-        choices=("uint16", "uint32"),
-        help="of files without a header (default: inferred)",
-    )
-    group.add_argument("--tokenizer", metavar="NAME|FILE", help="the tokenizer of its tokens")
-    group.add_argument("--pattern", metavar="NAME|REGEX", help="for a .tiktoken file")
-    group.add_argument("--eot-token", metavar="TEXT", help="the special token between documents")
-    group.add_argument(
-        "--eot",
-        choices=("append", "prepend", "both", "none"),
-        help="where EOT ids are (default: inferred)",
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -125,6 +109,7 @@ def convert_source(arguments: argparse.Namespace) -> None:
     from tokenmill.encodings import get_encoding
 
     encoding = None
+    require_tokenizer_with(arguments)
     if arguments.tokenizer is not None:
         named = get_encoding(
             arguments.tokenizer, pattern=arguments.pattern, eot=arguments.eot_token

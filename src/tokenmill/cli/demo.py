@@ -11,6 +11,7 @@ import sysconfig
 from typing import TYPE_CHECKING
 
 from tokenmill.cli import prepare
+from tokenmill.cli.run_options import add_option
 from tokenmill.cli.screen import printable
 from tokenmill.cli.usage import CommandParser
 
@@ -27,7 +28,7 @@ piece of the result. Downloads nothing and takes seconds."""
 
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("-o", "--out", default="demo-out", help="output folder (default: demo-out)")
-    parser.add_argument("--num-proc", type=int, metavar="N", help=argparse.SUPPRESS)
+    add_option(parser, "num_proc", argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:

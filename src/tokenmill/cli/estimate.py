@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tokenmill.cli import run_options
 from tokenmill.cli.screen import printable, shown_bytes, shown_count, shown_seconds
 from tokenmill.cli.usage import CommandParser
-from tokenmill.config import Config
+from tokenmill.config.options import ESTIMATE
 from tokenmill.wording.plural import counted
 
 if TYPE_CHECKING:
@@ -34,14 +34,7 @@ examples:
 def add_arguments(parser: CommandParser) -> None:
     run_options.add_sources(parser)
     parser.add_argument("-o", "--out", help="where the output would go: also checks the free space")
-    run_options.add_choosing_options(run_options.add_reading_options(parser))
-    run_options.add_encoding_options(parser)
-    parser.add_argument(
-        "--format",
-        metavar="NAME",
-        help=f"the format whose defaults apply (default: {Config.format})",
-    )
-    parser.add_argument("--num-proc", type=int, metavar="N", help="workers (default: one per CPU)")
+    run_options.add_options(parser, ESTIMATE)
     parser.add_argument("--json", action="store_true", help="the estimate as JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="only the number of tokens")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
@@ -50,7 +43,7 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tokenmill.estimate import estimate
 
-    found = estimate(run_options.typed_config(arguments))
+    found = estimate(run_options.typed_config(arguments, ESTIMATE))
     if arguments.json:
         print(json.dumps(found.to_plain()))
     elif arguments.quiet:

@@ -31,7 +31,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--revision", help="commit or branch of the dataset (default: a pinned one)"
     )
     parser.add_argument("--local-dir", metavar="DIR", help="read the files from here, offline")
-    run_options.add_options(parser)
+    run_options.add_run_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -41,6 +41,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.local_dir is not None:
         source = local_fineweb_source(arguments.local_dir, arguments.version)
     arguments.sources = [source]
-    if arguments.name is None:
-        arguments.name = SHARD_NAMES.get((arguments.format, arguments.edu))
+    if "name" not in arguments:
+        arguments.name = SHARD_NAMES.get((getattr(arguments, "format", ""), arguments.edu))
     return prepare.run(arguments)

@@ -1,5 +1,5 @@
-"""Options that describe a folder which tokenmill did not write, for `inspect`, `report` and `view`,
-and how these commands open a folder."""
+"""Options that describe a folder which tokenmill did not write, for every command that takes one,
+and how commands open a folder to look into it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tokenmill.cli.run_options import add_option
 from tokenmill.cli.screen import report_retries
 from tokenmill.errors import ConfigError, InputError, TokenmillError
 
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
 _NAMES = ("tokenizer", "pattern", "eot_token", "eot", "format", "dtype")
 
 
-def add_foreign_options(parser: argparse.ArgumentParser) -> None:
+def add_foreign_options(parser: argparse.ArgumentParser, of: str = "") -> None:
+    """`of` goes before the names of options that the command has for its output, too."""
     tokens = parser.add_argument_group("what the folder does not say about itself")
     tokens.add_argument("--tokenizer", metavar="NAME|FILE", help="the tokenizer of its tokens")
     tokens.add_argument("--pattern", metavar="NAME|REGEX", help="for a .tiktoken file")
     tokens.add_argument("--eot-token", metavar="TEXT", help="the special token between documents")
-    tokens.add_argument(
-        "--eot", choices=("append", "prepend", "both", "none"), help="where that token is"
-    )
-    tokens.add_argument("--format", metavar="NAME", help="if it is not recognised")
-    tokens.add_argument("--dtype", choices=("uint16", "uint32"), help="of files without a header")
+    add_option(tokens, "eot", "where that token is")
+    tokens.add_argument(f"--{of}format", metavar="NAME", help="if it is not recognised")
+    help_ = "of files without a header"
+    tokens.add_argument(f"--{of}dtype", choices=("uint16", "uint32"), help=help_)
 
 
 def require_tokenizer_with(arguments: argparse.Namespace) -> None:

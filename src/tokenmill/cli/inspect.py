@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.foreign_options import add_foreign_options, looked_into, readable
 from tokenmill.cli.moving_line import MovingLine
+from tokenmill.cli.run_options import add_option
 from tokenmill.cli.screen import (
     coloured,
     is_coloured,
@@ -91,7 +92,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--max-tokens", metavar="N", help=f"shown of a document (default: {MAX_TOKENS}; 0: all)"
     )
     how.add_argument("--limit", metavar="N", help=f"hits of a search (default: {LIMIT})")
-    how.add_argument("--seed", type=int, metavar="S", help="for --random and samples")
+    add_option(how, "seed", "for --random and samples")
     how.add_argument("--json", action="store_true", help="as JSON on stdout")
     how.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
 

@@ -7,6 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from tokenmill.cli.run_options import add_option
 from tokenmill.cli.screen import printable
 from tokenmill.cli.usage import CommandParser
 from tokenmill.wording.quantities import count_of
@@ -37,7 +38,7 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="POLICY",
         help="for documents longer than a row: split (default), truncate or drop",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="for the order of rows")
+    add_option(parser, "seed", "for the order of rows")
     parser.add_argument("--plan", metavar="FILE", help="the plan's file (default: one in OUT)")
     parser.add_argument(
         "--write", metavar="DIR", help="also write the rows, padded, as a dataset: a folder or URL"
@@ -68,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = PackOptions(
         seq_len=count_of("--seq-len", arguments.seq_len),
         long=arguments.long,
-        seed=arguments.seed,
+        seed=arguments.seed or 0,
     )
     with opened(arguments.folder, tokenizer=arguments.tokenizer) as dataset:
         pack_and_report(dataset, options, arguments)

@@ -47,7 +47,7 @@ def finish_command(config: Config, arguments: argparse.Namespace) -> str:
     """The command to type when all tasks are done."""
     words = ["tokenmill", "finish", config.out]
     usual = type(config).max_bad_fraction
-    if arguments.max_bad_fraction is not None or config.max_bad_fraction != usual:
+    if "max_bad_fraction" in arguments or config.max_bad_fraction != usual:
         words += ["--max-bad-fraction", str(config.max_bad_fraction)]
     return shlex.join(words)
 

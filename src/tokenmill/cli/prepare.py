@@ -31,7 +31,7 @@ examples:
 
 def add_arguments(parser: CommandParser) -> None:
     run_options.add_sources(parser)
-    run_options.add_options(parser)
+    run_options.add_run_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

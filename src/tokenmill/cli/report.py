@@ -17,9 +17,9 @@ from tokenmill.cli.foreign_options import (
     require_tokenizer_with,
 )
 from tokenmill.cli.moving_line import MovingLine
+from tokenmill.cli.run_options import add_option
 from tokenmill.cli.screen import printable, shown_bytes
 from tokenmill.cli.usage import CommandParser
-from tokenmill.config.options import require_positive
 from tokenmill.errors import ConfigError, ConflictError
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ def add_arguments(parser: CommandParser) -> None:
     how.add_argument("--no-text", action="store_true", help="no documents: for a page to share")
     how.add_argument("--json", action="store_true", help="the figures as JSON on stdout")
     how.add_argument("--markdown", action="store_true", help="a card for a README on stdout")
-    how.add_argument(
-        "--num-proc", type=int, metavar="N", help="processes for --exact (default: one per CPU)"
-    )
+    add_option(how, "num_proc", "processes for --exact (default: one per CPU)")
     how.add_argument("-q", "--quiet", action="store_true", help="only errors")
     how.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
 
@@ -85,7 +83,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def require_consistent(arguments: argparse.Namespace) -> None:
     """Raise ConfigError for options that contradict each other."""
-    require_positive("--num-proc", arguments.num_proc)
     if arguments.json and arguments.markdown:
         raise ConfigError("--json and --markdown exclude each other", hint="leave one of them out")
     for option in ("json", "markdown"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
@@ -56,16 +55,6 @@ def abandon_stdout() -> None:
     """Discard the rest of stdout's buffer, which Python would try to write again at exit."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def parsed_separator(text: str) -> str:
-    r"""A separator as typed in a shell: \n, \t, \r, \0, \\ and \xNN are escapes."""
-    names = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
-    return re.sub(
-        r"\\(n|t|r|0|\\|x[0-9a-fA-F]{2})",
-        lambda match: names.get(match[1]) or chr(int(match[1][1:], 16)),
-        text,
-    )
 
 
 def shown_seconds(seconds: float) -> str:

@@ -15,6 +15,7 @@ from tokenmill.cli import commands, run_options
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.screen import printable, shown_bytes, shown_count
 from tokenmill.cli.usage import CommandParser, commands_of
+from tokenmill.config.options import COMPARE, TRAIN
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.wording.plural import counted
 from tokenmill.wording.quantities import count_of
@@ -83,18 +84,12 @@ examples:
         help="how equally frequent pairs are ordered: by the letters that stand for bytes, as in "
         "`tokenizers` (default), or by bytes, as in rustbpe",
     )
-    reading = run_options.add_reading_options(parser)
-    reading.add_argument("--where", metavar="EXPR", help="only rows for which this is true")
-    reading.add_argument(
+    groups = run_options.add_options(parser, TRAIN)
+    groups["what is read"].add_argument(
         "--sample",
         metavar="SIZE|F",
         help="learn from about this much text (2GB), or this fraction of the rows (0.1), spread "
         "over the corpus (default: all)",
-    )
-    parser.add_argument("--seed", type=int, metavar="S", help="for the sample (default: 0)")
-    parser.add_argument("--num-proc", type=int, metavar="N", help="threads (default: one per CPU)")
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace FILE.json and FILE.tiktoken"
     )
     parser.add_argument(
         "--no-report",
@@ -124,7 +119,7 @@ examples:
     parser.add_argument(
         "--corpus", nargs="+", required=True, dest="sources", metavar="SOURCE", help="the text"
     )
-    run_options.add_reading_options(parser)
+    run_options.add_options(parser, COMPARE)
     parser.add_argument(
         "--bytes-per-file",
         default="8M",
@@ -146,15 +141,14 @@ def run_train(arguments: argparse.Namespace) -> int:
         special_tokens=tuple(arguments.special_token or ("<|endoftext|>",)),
         ties=arguments.ties,
     )
-    arguments.pattern = None  # it is of the new tokenizer, not an option of Config
-    config = run_options.typed_config(arguments, sample=sample, overwrite=False)
+    config = run_options.typed_config(arguments, TRAIN, sample=sample)
     line = MovingLine(sys.stderr, arguments.quiet)
     try:
         trained = train(
             config,
             options,
             sample_bytes=sample_bytes,
-            overwrite=arguments.overwrite,
+            overwrite=config.overwrite,
             watch=_watch(line, options.vocab_size),
         )
     finally:
@@ -264,7 +258,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
     }
     found = compare(
         encodings,
-        run_options.typed_config(arguments),
+        run_options.typed_config(arguments, COMPARE),
         count_of("--bytes-per-file", arguments.bytes_per_file),
     )
     table = ComparisonTable(found, {name: one.n_vocab for name, one in encodings.items()})

@@ -9,21 +9,35 @@ import argparse
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from tokenmill.config.kinds import Kind, nearest
+from tokenmill.config.names import option_called, option_meant
 from tokenmill.errors import ConfigError
-from tokenmill.wording.synonyms import command_meant, option_called, option_meant
 
 _MAX_WORDS = 8  # a longer command is not repeated in a hint
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 _RESUME = ("resume", "continue", "resume_from_checkpoint", "skip_existing")
 
 
+class Checked(argparse.Action):
+    """A value of a `Kind`, checked where it is typed."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, kind: Kind, **more: Any) -> None:
+        super().__init__(option_strings, dest, **{"metavar": kind.metavar, **more})
+        self.kind = kind
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, flag: str | None = None) -> None:
+        value = self.kind.typed(values) if self.kind.typed else values
+        setattr(namespace, self.dest, self.kind.checked(flag or self.dest, value))
+
+
 class CommandParser(argparse.ArgumentParser):
     """An ArgumentParser that raises ConfigError, with a suggestion."""
 
     _words: Sequence[str] = ()
+    other_names = ""  # of a command, in other tools
 
     def __init__(self, **options: Any) -> None:
         # No abbreviations: --shard 8 would mean --shard-tokens 8, and --input X --input-format X.
@@ -141,10 +155,18 @@ def commands_of(parser: argparse.ArgumentParser) -> dict[str, CommandParser]:
     return {}
 
 
+def command_meant(name: str, known: Mapping[str, Any]) -> str | None:
+    """The command that a user who types `name` probably means."""
+    for command, said in known.items():
+        if name.lower() in said.other_names.split():
+            return command
+    return nearest(name.lower(), known)
+
+
 def unknown_command(
-    name: str, known: Iterable[str], words: Sequence[str] = (), prog: str = "tokenmill"
+    name: str, known: Mapping[str, Any], words: Sequence[str] = (), prog: str = "tokenmill"
 ) -> ConfigError:
-    meant = command_meant(name, list(known))
+    meant = command_meant(name, known)
     if meant is not None:
         return ConfigError(f"unknown command {name!r}", hint=f"did you mean `{prog} {meant}`?")
     hint = f"{prog} --help lists the commands"
@@ -191,7 +213,7 @@ def _invalid_choice(parser: CommandParser, name: str, got: str) -> ConfigError:
     got = got.strip("'\"")
     known = [str(choice) for choice in action.choices or ()]
     if commands_of(parser):
-        return unknown_command(got, known, parser._words, parser.prog)
+        return unknown_command(got, commands_of(parser), parser._words, parser.prog)
     meant = option_meant(got, known)
     if not action.option_strings:
         hint = parser.example()
@@ -200,15 +222,10 @@ def _invalid_choice(parser: CommandParser, name: str, got: str) -> ConfigError:
     return ConfigError(f"{name} is one of {', '.join(known)}; got {got!r}", hint=hint)
 
 
-def _invalid_value(parser: CommandParser, name: str, kind: str, got: str) -> ConfigError:
-    name = _short(name)
-    what, example = {"int": ("a whole number", "8"), "float": ("a number", "0.01")}[kind]
-    return ConfigError(f"{name} takes {what}, got {got}", hint=f"{name} {example}")
-
-
 def _no_value(parser: CommandParser, name: str) -> ConfigError:
     action, name = parser.action_of(name), _short(name)
-    value = "|".join(map(str, action.choices or ())) or action.metavar or action.dest.upper()
+    names = getattr(action, "kind", action).choices
+    value = "|".join(map(str, names or ())) or action.metavar or action.dest.upper()
     return ConfigError(f"{name} needs a value", hint=f"{name} {value}")
 
 
@@ -230,7 +247,6 @@ def _short(name: str) -> str:
 _EXPLANATIONS: dict[str, Any] = {
     r"the following arguments are required: (.*)": _missing,
     r"argument (\S+): invalid choice: (.*?) \(choose from .*\)": _invalid_choice,
-    r"argument (\S+): invalid (int|float) value: (.*)": _invalid_value,
     r"argument (\S+): expected (?:one|\d+|at least one) arguments?": _no_value,
     r"argument (\S+): ignored explicit argument (.*)": _takes_none,
     r"argument (\S+): not allowed with argument (.*)": _exclusive,

@@ -8,8 +8,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from tokenmill.cli.foreign_options import require_tokenizer_with
+from tokenmill.cli.foreign_options import add_foreign_options, require_tokenizer_with
 from tokenmill.cli.moving_line import MovingLine
+from tokenmill.cli.run_options import add_option
 from tokenmill.cli.screen import (
     labelled,
     parsed_count,
@@ -20,7 +21,6 @@ from tokenmill.cli.screen import (
     shown_seconds,
 )
 from tokenmill.cli.usage import CommandParser
-from tokenmill.config.options import require_positive
 from tokenmill.errors import ConfigError, IntegrityError, UncheckedError
 from tokenmill.wording.plural import noun_for
 
@@ -40,6 +40,8 @@ examples:
   tokenmill verify data/mine --full --source /mnt/moved/corpus
   tokenmill verify s3://bucket/mine
   tokenmill verify someones-shards --format llmc --tokenizer gpt2
+
+For a dataset of tokenmill's, --tokenizer is the file of its tokenizer, if that moved.
 
 exit codes: 5 if anything is wrong; 9 if nothing is, but something you asked for
 could not be checked: a source has changed or moved, a tokenizer file is not here"""
@@ -64,30 +66,8 @@ def add_arguments(parser: CommandParser) -> None:
         help="where the inputs are now, if they moved: a file, a folder or a glob; repeatable",
     )
 
-    foreign = parser.add_argument_group("folders that tokenmill did not write")
-    foreign.add_argument("--format", metavar="NAME", help="`tokenmill formats` lists them")
-    foreign.add_argument(
-        "--dtype",
-        choices=("uint16", "uint32"),
-        help="of files without a header (default: inferred)",
-    )
-    foreign.add_argument(
-        "--tokenizer",
-        metavar="NAME|FILE",
-        help="the tokenizer of its tokens; for tokenmill's own datasets, the tokenizer's file, if "
-        "it moved: its hash is compared",
-    )
-    foreign.add_argument("--pattern", metavar="NAME|REGEX", help="for a .tiktoken file")
-    foreign.add_argument(
-        "--eot-token", metavar="TEXT", help="the special token that marks documents"
-    )
-    foreign.add_argument(
-        "--eot", choices=("append", "prepend", "both", "none"), help="where it must be"
-    )
-
-    parser.add_argument(
-        "--num-proc", type=int, metavar="N", help="files at a time (default: one per CPU)"
-    )
+    add_foreign_options(parser)
+    add_option(parser, "num_proc", "files at a time (default: one per CPU)")
     parser.add_argument("--json", action="store_true", help="the report as JSON on stdout")
     parser.add_argument(
         "-q", "--quiet", action="store_true", help="only what is wrong or could not be checked"
@@ -96,7 +76,6 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    require_positive("--num-proc", arguments.num_proc)
     sample = 0 if arguments.sample is None else parsed_count(arguments.sample)
     if arguments.sample is not None and not sample:
         raise ConfigError("--sample must be positive", hint="--sample 100")

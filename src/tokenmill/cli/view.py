@@ -18,7 +18,8 @@ from tokenmill.cli.foreign_options import (
     require_tokenizer_with,
 )
 from tokenmill.cli.screen import printable
-from tokenmill.cli.usage import CommandParser
+from tokenmill.cli.usage import Checked, CommandParser
+from tokenmill.config.kinds import WHOLE
 from tokenmill.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="PATH",
         help="where the inputs are now, if they moved: a file, a folder or a glob; repeatable",
     )
-    where.add_argument("--port", type=int, default=0, metavar="N", help="default: any free one")
+    where.add_argument(
+        "--port", action=Checked, kind=WHOLE, default=0, help="default: any free one"
+    )
     where.add_argument("--no-browser", action="store_true", help="only print the address")
     where.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
 

@@ -1,9 +1,10 @@
 """The options of a run.
 
-options.py       `Config`: all options, validated when it is made
-named_source.py  a source with its own options
-partition.py     `--partition I/N`
-file.py          reads options from a `tokenmill.toml`
+options.py    `Config`: every option, once, and sources with a name
+kinds.py      the values that an option can have
+file.py       reads options from a `tokenmill.toml`
+partition.py  `--partition I/N`
+names.py      what other tools call an option; arguments.py checks the arguments of Python functions
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`tokenmill.toml`: the options of a run in a file, for `--config`.
 
-    tokenizer = "gpt2"                  a field of Config for each key; numbers may be "100M"
+    tokenizer = "gpt2"                  the options of Config; numbers may be "100M"
     shuffle = true
 
     [source.web]                        a named source: its paths, repeat, and its own options
@@ -14,30 +14,29 @@ parses without that key.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill.config.named_source import KEYS, NAME, unknown_key
-from tokenmill.config.options import COUNTS, Config
+from tokenmill.config.kinds import ESCAPE, unescaped
+from tokenmill.config.names import option_meant
+from tokenmill.config.options import (
+    OPTIONS,
+    SOURCE_KEYS,
+    SOURCE_NAME,
+    NamedSource,
+    unknown_key,
+)
 from tokenmill.errors import ConfigError
-from tokenmill.wording.synonyms import option_meant
 
 MAX_BYTES = 2 << 20  # the limit of a Linux command line: any list of sources fits
-_TYPES = {f.name: str(f.type) for f in dataclasses.fields(Config) if f.name != "named"}
-_TOML_SPELLING = {"no_val": 'val = "none"', "val_first_shard": 'val = "first-shard"'}
 _COMMAND_LINE_ONLY = ("config", "partition", "dry_run", "json", "quiet", "verbose")
 _MOST_LINES = 100  # candidates tried for the line of a key
 _MOST_BYTES = 1 << 20  # parsed while trying them
 # tomllib takes quadratic time for a key of many parts; ours have at most three.
 _DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){20}""")
-# Options that read escapes on the command line, and the escapes.
-_ESCAPED = ("template", "separator")
-_ESCAPE = re.compile(r"\\(?:[ntr0\\]|x[0-9a-fA-F]{2})")
-_KINDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +67,9 @@ class ConfigFile:
     def completed(self, typed: Mapping[str, Any]) -> dict[str, Any]:
         """The options that were typed, and the file's for the rest. Sources are a list, or a
         mapping if they have names."""
-        given = {**self.options, **typed}
-        for name in ("val", "val_fraction"):
-            if {"val", "val_fraction"} & typed.keys() and name not in typed:
-                given.pop(name, None)  # the typed one also overrides the file's other one
+        instead_of = {OPTIONS[name].instead_of for name in typed} - {""}
+        kept = {n: v for n, v in self.options.items() if OPTIONS[n].instead_of not in instead_of}
+        given = {**kept, **typed}
         sources = typed.get("sources")
         if self.tables and sources and not isinstance(sources, Mapping):
             raise ConfigError(
@@ -85,22 +83,6 @@ class ConfigFile:
                 **{n: t for n, t in self.tables.items() if n not in tables},
             }
         return given
-
-    @contextlib.contextmanager
-    def naming_lines(self, typed: Mapping[str, Any]) -> Iterator[None]:
-        """Add the file's line to a ConfigError about an option that was not typed."""
-        try:
-            yield
-        except ConfigError as error:
-            source = re.match(r"source ([\w-]+)(?:: | has )", error.message)
-            option = re.search(
-                r"--([a-z][a-z-]*)|\b(repeat|paths|val)(?:idation)?\b", error.message
-            )
-            key = "" if option is None else (option[1] or option[2]).replace("-", "_")
-            keys = ("source", source[1], key) if source else (key,)
-            if _value_at({**self.options, "source": self.tables}, keys) is None or key in typed:
-                raise
-            raise self.error(keys, error.message, error.hint) from error
 
     def error(self, keys: tuple[str, ...], what: str, hint: str | None = None) -> ConfigError:
         line = self.line_of(keys)
@@ -123,59 +105,54 @@ class ConfigFile:
 
     def _source(self, name: str, table: Any) -> dict[str, Any]:
         keys = ("source", name)
-        if not NAME.fullmatch(name):
+        if not SOURCE_NAME.fullmatch(name):
             raise self.error(keys, f"a source cannot be named {name!r}", "[source.web]")
         own: dict[str, Any] = table if isinstance(table, dict) else {"paths": table}
         for key, value in own.items():
-            if key not in KEYS:
+            if key not in SOURCE_KEYS:
                 error = unknown_key(name, key)
                 raise self.error((*keys, key), error.message, error.hint)
-            kind = {"paths": "tuple", "repeat": "int"}.get(key) or _TYPES[key]
-            self._require_kind((*keys, key), value, kind)
+            try:
+                NamedSource.from_user(name, {"paths": "-", key: value})
+            except ConfigError as error:
+                raise self.error((*keys, key), error.message, error.hint) from None
+            self._require_escapes((*keys, key), value)
         return own
 
     def _require_option(self, key: str, value: Any) -> None:
-        if key in _TOML_SPELLING:
-            raise self.error((key,), f"unknown key {key!r}", f"write {_TOML_SPELLING[key]}")
+        hint = None
+        for option in OPTIONS.values():
+            for flag, meant, _ in option.switches:
+                if key == flag[2:].replace("-", "_"):
+                    hint = f'write val = "{meant}"'
         if key == "pack":  # packing comes after the run
             found = value.get("seq_len") if isinstance(value, dict) else value
-            seq_len = found if type(found) is int and not _is_huge(found) else "N"
+            seq_len = found if type(found) is int and found.bit_length() <= 64 else "N"
             hint = f"after the run: tokenmill pack OUT --seq-len {seq_len}"
-            raise self.error((key,), f"unknown key {key!r}", hint)
-        if key in _COMMAND_LINE_ONLY:
+        elif key in _COMMAND_LINE_ONLY:
             hint = f"--{key.replace('_', '-')} belongs on the command line"
-            raise self.error((key,), f"unknown key {key!r}", hint)
-        if key not in _TYPES:
-            meant = option_meant(key, [*_TYPES, "source"])
-            hint = f"did you mean {meant!r}?" if meant else f"there are {', '.join(_TYPES)}"
+        elif key not in OPTIONS and hint is None:
+            meant_key = option_meant(key, [*OPTIONS, "source"])
+            hint = (
+                f"did you mean {meant_key!r}?" if meant_key else f"there are {', '.join(OPTIONS)}"
+            )
+        if hint is not None:
             raise self.error((key,), f"unknown key {key!r}", hint)
         if key == "sources" and isinstance(value, dict):
             raise self.error((key,), "sources must be a list", "did you mean [source.NAME]?")
-        self._require_kind((key,), value, _TYPES[key])
+        try:
+            OPTIONS[key].kind.checked(key, value)
+        except ConfigError as error:
+            raise self.error((key,), error.message, error.hint) from None
+        self._require_escapes((key,), value)
 
-    def _require_kind(self, keys: tuple[str, ...], value: Any, kind: str) -> None:
-        """Refuse a value of the wrong type. `kind` is the field's annotation."""
-        if kind.startswith("tuple"):
-            some = value if isinstance(value, list) else [value]
-            is_right, what = all(isinstance(one, str) for one in some), "text, or a list of texts"
-        else:
-            allowed = [one for one in _KINDS if re.search(rf"\b{one.__name__}\b", kind)]
-            what = " or ".join(_KINDS[one] for one in allowed)
-            allowed += [int] if float in allowed else []
-            if keys[-1] == "sample":
-                allowed, what = [int, float, str], 'a number, such as 0.1 or "10%"'
-            if keys[-1] in COUNTS:
-                allowed, what = [int, float, str], 'a whole number, such as 1000 or "100M"'
-            is_right = type(value) in allowed and not _is_huge(value)
-        if not is_right:
-            raise self.error(keys, f"{keys[-1]} must be {what}, got {_shown(value)}")
-        if keys[-1] in _ESCAPED and isinstance(value, str):
-            self._require_no_literal(keys, value)
-
-    def _require_no_literal(self, keys: tuple[str, ...], value: str) -> None:
+    def _require_escapes(self, keys: tuple[str, ...], value: Any) -> None:
         """Refuse an escape in single quotes, where TOML reads none: a template that is copied from
         a shell would put a backslash and an n into every document."""
-        found = _ESCAPE.search(value)
+        option = OPTIONS.get(keys[-1])
+        if option is None or option.kind.typed is not unescaped:
+            return
+        found = ESCAPE.search(value)
         literal = rf"""(?m)^[^#\n]*\b{keys[-1]}["']?[ \t]*=[ \t]*'(?:''\n?)?{re.escape(value)}'"""
         if found and re.search(literal, self.text):
             what = f"{keys[-1]}: {found[0]} in single quotes is a backslash and what follows it"
@@ -223,18 +200,3 @@ def _value_at(plain: Any, keys: tuple[str, ...]) -> Any:
     for key in keys:
         plain = plain.get(key) if isinstance(plain, Mapping) else None
     return plain
-
-
-def _is_huge(value: Any) -> bool:
-    """Whether it is an integer over 64 bits: TOML forbids them, but tomllib reads them."""
-    return isinstance(value, int) and value.bit_length() > 64
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return "a table"
-    try:
-        text = repr(value)
-    except ValueError:
-        return "a number of thousands of digits"
-    return text if len(text) <= 60 else f"{text[:57]}..."

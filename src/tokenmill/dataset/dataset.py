@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tokenmill.config.options import EOT_POLICIES, VAL_POLICIES
+from tokenmill.config.options import OPTIONS
 from tokenmill.dataset.files import files_at
 from tokenmill.dataset.inference import Inference, inferred_dtype, inferred_eot
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, manifest_data, not_a_manifest
@@ -101,7 +101,8 @@ def dataset_of(files: DatasetFiles, manifest: Manifest) -> Dataset:
         has_boundaries = format_.traits.boundaries and not options.get("seq_len")
         known = isinstance(eot_id, int) and isinstance(bos_id, int | None)
         known = known and dtype in ("uint16", "uint32")
-        if not known or eot not in EOT_POLICIES or options["val"] not in VAL_POLICIES:
+        known = known and eot in OPTIONS["eot"].kind.choices
+        if not known or options["val"] not in OPTIONS["val"].kind.choices:
             said = f"eot_token {eot_id!r}, val {options['val']!r}"
             raise ValueError(f"dtype {dtype!r}, eot {eot!r}, {said}")
     except (KeyError, TypeError, ValueError) as error:

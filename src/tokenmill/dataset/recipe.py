@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from tokenmill.config import Config
+from tokenmill.config.options import OPTIONS, called, options_of
 from tokenmill.corpus.hub_names import DatasetName, HubSource, hub_source
 from tokenmill.corpus.spans import HUB_SCHEME
 from tokenmill.dataset.manifest import Manifest
@@ -27,11 +28,6 @@ from tokenmill.settings import resolved
 
 # Named sources are too long for a command line.
 FROM_FILE = "tokenmill prepare --config tokenmill.toml -o OUT"
-_PLAIN = (
-    *("input_format", "text_column", "lists", "where", "sample", "dedup", "limit_docs"),
-    *("limit_tokens", "keep"),
-    *("shard_tokens", "name", "dtype", "eot", "empty", "on_bad_document"),
-)
 
 
 def prepare_command(manifest: Manifest) -> str:
@@ -63,24 +59,20 @@ def _bos_option(options: dict[str, Any], encoding: dict[str, Any]) -> Iterator[s
 
 
 def _changed(options: dict[str, Any], usual: dict[str, Any]) -> Iterator[str]:
-    changed = {name: value for name, value in options.items() if value != usual.get(name)}
-    for name in _PLAIN:
-        if changed.get(name) is not None:
-            yield f"--{name.replace('_', '-')} {shlex.quote(str(options[name]))}"
-    for name in ("separator", "template"):
-        if changed.get(name):
-            typed = options[name].encode("unicode_escape").decode()
-            yield f"--{name} {shlex.quote(typed)}"
-    if "seq_len" in changed:
-        yield f"--seq-len {options['seq_len'] or 'document'}"
-    if "val" in changed and options["val"] != "fraction":
-        yield "--no-val" if options["val"] == "none" else "--val-first-shard"
-    elif "val_fraction" in changed:
-        yield f"--val-fraction {options['val_fraction']}"
-    if options["shuffle"]:
-        yield "--shuffle"
-    if options["shuffle"] or changed.get("sample"):
-        yield f"--seed {options['seed']}"
+    is_random = options["shuffle"] or options.get("sample")
+    for name, value in options.items():
+        is_usual = value == usual.get(name) and not (name == "seed" and is_random)
+        if name in options_of("") and name not in ("format", "bos") and not is_usual:
+            yield from _typed(name, value)
+
+
+def _typed(name: str, value: Any) -> Iterator[str]:
+    option = OPTIONS[name]
+    words = [word for word, meant, _ in option.switches if value == meant]
+    if words or value is True:
+        yield words[0] if words else called(name)
+    elif option.help and value not in (None, False):
+        yield f"{called(name)} {shlex.quote(option.kind.written(value))}"
 
 
 def config_text(manifest: Manifest, local: str | None = None) -> str:

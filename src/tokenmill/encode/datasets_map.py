@@ -25,14 +25,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokenmill.arrays import offsets_of
-from tokenmill.config.options import EOT_POLICIES
+from tokenmill.config.arguments import suggesting
+from tokenmill.config.options import OPTIONS
 from tokenmill.corpus.readers.column import is_text
 from tokenmill.corpus.readers.rows import checked_rows, sound_binary
 from tokenmill.encode.documents import data_of, document_bytes
 from tokenmill.encodings import Encoding, get_encoding
 from tokenmill.encodings.encoding import without_surrogates
 from tokenmill.errors import ConfigError, InputError, unknown_name
-from tokenmill.wording.arguments import suggesting
 
 _ID = np.dtype("<i4")  # half as wide as Python's ints, and torch accepts it as an index
 _MAX_BATCH_IDS = (1 << 31) - 1  # the limit of an Arrow list's 32-bit offsets
@@ -63,8 +63,7 @@ class Tokenize:
         pattern: str | None = None,
         eot_token: str | int | None = None,
     ) -> None:
-        if eot not in EOT_POLICIES:
-            raise unknown_name("eot", eot, EOT_POLICIES)
+        eot = OPTIONS["eot"].kind.checked("eot", eot)
         if not isinstance(tokenizer, Encoding):
             tokenizer = get_encoding(tokenizer, pattern=pattern, eot=eot_token)
         elif pattern is not None or eot_token is not None:

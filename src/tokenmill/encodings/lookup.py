@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tokenmill.config import Config
+from tokenmill.config.arguments import suggesting
 from tokenmill.encodings.bos import with_bos
 from tokenmill.encodings.encoding import Encoding
 from tokenmill.encodings.hub_model import VOCABULARIES, HubModel
@@ -22,7 +23,6 @@ from tokenmill.encodings.vocab_merges import is_vocab, vocab_merges_identity, vo
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.errors import ConfigError, TokenmillError, unknown_name
 from tokenmill.plugins import loaded_plugin, plugin_names
-from tokenmill.wording.arguments import suggesting
 
 
 def encoding_of(config: Config) -> EncodingId:

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tokenmill.config.arguments import suggesting
 from tokenmill.errors import ConfigError, ConflictError
 from tokenmill.loader.account import (
     RowOrigin,
@@ -44,7 +45,6 @@ from tokenmill.loader.prefetch import Prefetch
 from tokenmill.loader.source import Given, sources_of, stages_of
 from tokenmill.loader.state import checked_rows, data_of, hash_of, mix_of, require_same, state_of
 from tokenmill.loader.steps import Range, Skips
-from tokenmill.wording.arguments import suggesting
 from tokenmill.wording.plural import counted
 from tokenmill.wording.quantities import Quantity, count_of
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tokenmill.config.options import comma_separated
+from tokenmill.config.kinds import comma_separated
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.readers.rows import Raw, checked_rows, sound_binary
 from tokenmill.corpus.spans import Input

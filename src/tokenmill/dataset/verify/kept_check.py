@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tokenmill.arrays import numbers_of
 from tokenmill.assemble.sidecars import FOLDER, sidecar_name
-from tokenmill.config.options import OWN_COLUMNS, columns_in
+from tokenmill.config.kinds import OWN_COLUMNS, columns_in
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.kept_rows import KeptRows, is_sidecar, sidecars_of
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tokenmill import __version__
-from tokenmill.config.options import OWN_COLUMNS
+from tokenmill.config.kinds import OWN_COLUMNS
 from tokenmill.dataset.inspect import (
     Hit,
     LookedInto,

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any, ParamSpec, SupportsIndex, TypeVar
 
+from tokenmill.config.names import option_meant
 from tokenmill.errors import ArgumentError
-from tokenmill.wording.synonyms import option_meant
 
 _MOST_ELEMENTS = 100
 _WORDS: dict[Any, str] = {
