@@ -38,11 +38,11 @@ from tokenmill.encode.part import PART_CHECKSUM
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES, Contents, File, Layout, SideFile, get_format
-from tokenmill.storage import files
+from tokenmill.storage import disk
 from tokenmill.storage.file_piece import FilePiece
-from tokenmill.storage.hashing import Proof
+from tokenmill.storage.hashing import Proof, sha256_at
 from tokenmill.storage.new_file import NewFile
-from tokenmill.storage.store import store_of
+from tokenmill.storage.store import new_file, staging_folder, store_of, wait_for
 
 # The distance between marks (the number of EOT ids so far) in a long shard. With marks, a search
 # for a document does not start at the beginning; searching 16M tokens takes milliseconds.
@@ -62,7 +62,7 @@ def drafted(task: ShardTask) -> Draft:
         return Draft(task, record, "", is_saved=True)
     held = contextlib.ExitStack()
     try:
-        staging = held.enter_context(store_of(task.work).staging(_folder(task)))
+        staging = held.enter_context(staging_folder(_folder(task)))
         draft = _Writing(task, staging).draft()
         if draft.file is not None:
             held.callback(draft.file.close)
@@ -106,8 +106,12 @@ class Draft:
         if self.record.num_bytes:
             names.insert(0, shard_name(self.task))
         with self.held:
-            folder = _folder(self.task)
-            tags = store_of(folder).deliver(self.staging, folder, names, self.file)
+            store, folder, tags = store_of(self.task.work), _folder(self.task), {}
+            if not store.is_local:
+                for name in names:
+                    tags[name] = store.put(f"{self.staging}/{name}", f"{folder}/{name}")
+            elif self.file is not None:  # all other files are committed already
+                self.file.sync()
             self.record = dataclasses.replace(self.record, tags=tags)
             self.record.save(self.task.work)
         self.is_saved = True
@@ -151,9 +155,18 @@ def _is_intact(task: ShardTask, record: ShardRecord) -> bool:
         return False
     folder = _folder(task)
     return all(
-        store_of(folder).is_intact(os.path.join(folder, name), proof)
-        for name, proof in _proofs(task, record)
+        _has_bytes(os.path.join(folder, name), proof) for name, proof in _proofs(task, record)
     )
+
+
+def _has_bytes(path: str, proof: Proof) -> bool:
+    """Whether the bytes that the proof describes are still there, unchanged."""
+    store = store_of(path)
+    if not store.is_local:
+        found = store.stat(path)
+        return found is not None and found.sha256 == proof.kept_sha256
+    stop = proof.start + proof.num_bytes
+    return sha256_at(path, proof.start, stop, proof.in_pieces) == proof.sha256
 
 
 def _proofs(task: ShardTask, record: ShardRecord) -> Iterator[tuple[str, Proof]]:
@@ -184,7 +197,7 @@ class _Writing:
 
     def draft(self) -> Draft:
         if os.path.dirname(self._name):
-            files.make_folder(os.path.dirname(os.path.join(self._staging, self._name)))
+            disk.make_folder(os.path.dirname(os.path.join(self._staging, self._name)))
         if self._task.piece == SIDE_FILES:
             return self._draft_side_files()
         if self._task.piece == SIDECAR:
@@ -215,8 +228,8 @@ class _Writing:
         task = self._task
         paths = [task.lengths_path(piece) for piece in range(task.num_pieces)]
         for path in paths:
-            files.wait_for(path)
-        found = b"".join(map(files.read_file, paths))
+            wait_for(path)
+        found = b"".join(map(store_of(task.work).read, paths))
         self._write_side_files(task.shard_tokens, np.frombuffer(found, "<u4"))
         return self._with_side_files(self._record)
 
@@ -229,7 +242,7 @@ class _Writing:
         task, layout = self._task, self._layout
         lengths = self._lengths() if layout.has_boundaries else None
         tail = Tail()
-        with files.new_file(self._staging, f"{self._name}.tokens", PART_CHECKSUM()) as scratch:
+        with new_file(f"{self._staging}/{self._name}.tokens", PART_CHECKSUM()) as scratch:
             self._copy_tokens(scratch)
             tokens = _mapped(scratch.path, self._dtype, 0, task.num_tokens)
             if layout.seq_len and self._format.traits.boundaries:
@@ -271,7 +284,7 @@ class _Writing:
 
     def _save_lengths(self, lengths: npt.NDArray[np.uint32]) -> None:
         path = self._task.lengths_path(self._task.piece)
-        files.write_file(path, lengths.astype("<u4", copy=False).tobytes())
+        store_of(path).write(path, lengths.astype("<u4", copy=False).tobytes())
 
     def _write_side_files(self, num_tokens: int, lengths: npt.NDArray[np.uint32] | None) -> None:
         path = os.path.join(self._staging, self._name)
@@ -332,7 +345,7 @@ class EotScan:
 def created(folder: str, name: str) -> Iterator[NewFile]:
     """A new file of a dataset, by its name relative to the folder."""
     path = os.path.join(folder, name)
-    with files.new_file(os.path.dirname(path), os.path.basename(path)) as file:
+    with new_file(path) as file:
         yield file
         file.commit()
 

@@ -280,7 +280,7 @@ def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentG
 
 
 def config_from(arguments: argparse.Namespace) -> Config:
-    from tokenmill.storage.objects import require_lasting
+    from tokenmill.storage.address import require_lasting
 
     if arguments.out == "":
         raise ConfigError("-o is empty", hint="is the variable set? -o data/mine")

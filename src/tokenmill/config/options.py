@@ -169,7 +169,7 @@ class Config:
 
     def _check_places(self) -> None:
         # Imported late: the command line takes its defaults from here, and `--help` must be quick.
-        from tokenmill.storage.objects import is_url, require_lasting, require_output, require_plain
+        from tokenmill.storage.address import is_url, require_lasting, require_output, require_plain
 
         for url in filter(is_url, (*self.sources, self.out)):
             require_plain(url)

@@ -29,7 +29,9 @@ Item = TypeVar("Item")
 
 def ranged_file(source: Input) -> RangedFile | None:
     """The input, read in prefetched ranges; None if its path can be opened and mapped."""
-    return store_of(source.path).ranged_file(source.path, source.num_bytes, source.digest)
+    if store_of(source.path).is_local:
+        return None
+    return RangedFile(source.path, source.num_bytes, source.digest)
 
 
 @contextlib.contextmanager
@@ -75,7 +77,7 @@ def _with_edges_ahead(
     waiting: collections.deque[Item] = collections.deque()
     for item in items:
         source = input_of(item)
-        is_here = store_of(source.path).has_quick_calls or not is_read(item)
+        is_here = store_of(source.path).is_local or not is_read(item)
         edge = None if is_here else wanted(source)
         if edge is not None:
             prefetch_edge(source.path, source.digest, edge)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import IntegrityError
-from tokenmill.storage.files import names_below
+from tokenmill.storage.store import store_of
 
 
 class FolderFiles:
@@ -35,7 +35,7 @@ class FolderFiles:
         return os.path.join(self.label, name)
 
     def names(self) -> list[str]:
-        return names_below(self.label)
+        return store_of(self.label).names(self.label)
 
     def has(self, name: str) -> bool:
         return os.path.lexists(self.path_of(name))

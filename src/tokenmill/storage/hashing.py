@@ -59,6 +59,14 @@ def sha256_of(file: Any, in_pieces: bool = False) -> str | tuple[str, ...]:
     return hasher.digests if in_pieces else str(hasher.hexdigest())
 
 
+def file_digest(path: str, hasher: Any) -> str:
+    """The checksum of a local file by this hasher."""
+    with open(path, "rb") as file:
+        while block := file.read(1 << 22):
+            hasher.update(block)
+    return str(hasher.hexdigest())
+
+
 def sha256_at(path: str, start: int, stop: int, in_pieces: bool) -> tuple[str, ...] | None:
     """The sha256 of these bytes of a local file, or of each piece; None if the file is shorter."""
     hasher: Any = PieceHash() if in_pieces else hashlib.sha256()

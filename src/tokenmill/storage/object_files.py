@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import InputError, IntegrityError, TokenmillError
-from tokenmill.storage import objects
-from tokenmill.storage.objects import ObjectInfo
+from tokenmill.storage.local import Stat
+from tokenmill.storage.objects import bucket
+from tokenmill.storage.objects.store import RANGE_BYTES
 from tokenmill.storage.range_reader import RangedFile
 
 BLOCK_BYTES = 64 << 10  # smaller requests are not worth their latency
@@ -44,7 +45,7 @@ class ObjectFiles:
     is_far = True
 
     def __init__(
-        self, url: str, found: Mapping[str, ObjectInfo], whole: Mapping[str, bytes] | None = None
+        self, url: str, found: Mapping[str, Stat], whole: Mapping[str, bytes] | None = None
     ) -> None:
         self.label = url
         self._objects = found
@@ -164,12 +165,12 @@ class ObjectFiles:
         url = self.path_of(name)
         cut = [_pieces(start, stop) for start, stop in ranges]
         with _explained(url):
-            arrived = iter(objects.read_ranges(url, [piece for one in cut for piece in one]))
+            arrived = iter(bucket(url).fetch(url, [piece for one in cut for piece in one]))
         return [b"".join(next(arrived) for _ in one) for one in cut]
 
 
 def _pieces(start: int, stop: int) -> list[Range]:
-    size = max(REQUEST_BYTES, min(objects.RANGE_BYTES, (stop - start) // MAX_REQUESTS))
+    size = max(REQUEST_BYTES, min(RANGE_BYTES, (stop - start) // MAX_REQUESTS))
     return [(at, min(at + size, stop)) for at in range(start, stop, size)]
 
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar, cast
 
-from tokenmill.storage import objects
+from tokenmill.storage.objects import bucket
 
 BLOCK_BYTES = 4 << 20  # per request; a batch of text is about as large
 MAX_AHEAD_BYTES = 32 << 20
@@ -80,7 +80,7 @@ class _Piece:
 
     def __init__(self, url: str, start: int, stop: int) -> None:
         self.start, self.stop = start, stop
-        self._data = BackgroundCall(lambda: objects.read_range(url, start, stop))
+        self._data = BackgroundCall(lambda: bucket(url).fetch(url, [(start, stop)])[0])
 
     @property
     def data(self) -> bytes:

@@ -37,8 +37,8 @@ from tokenmill.formats import (
     registered,
 )
 from tokenmill.storage.folder_files import FolderFiles
+from tokenmill.storage.local import Stat
 from tokenmill.storage.object_files import ObjectFiles
-from tokenmill.storage.objects import ObjectInfo
 from tokenmill.testing.damage import mutated
 
 EOT = 7
@@ -136,7 +136,7 @@ def _as_objects(files: DatasetFiles) -> ObjectFiles:
     for name in files.names():
         with files.open(name) as file:
             whole[name] = file.read()
-    infos = {name: ObjectInfo(len(data), "") for name, data in whole.items()}
+    infos = {name: Stat(len(data), "") for name, data in whole.items()}
     return ObjectFiles("memory://contract", infos, whole)
 
 

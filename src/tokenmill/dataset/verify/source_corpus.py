@@ -269,7 +269,7 @@ def _where_it_was(entry: ManifestInput, input_format: str | None) -> _Files:
     try:
         if entry.path.startswith(SCHEME):
             return _Files([_in_cache(entry, input_format)])
-        if store_of(entry.path).has_quick_calls and not os.path.lexists(entry.path):
+        if store_of(entry.path).is_local and not os.path.lexists(entry.path):
             raise NotAtHand(f"{entry.path} was not found where it was", _MOVED)
         [here] = inputs_of([entry.path], input_format)
     except (InputError, ConfigError) as error:

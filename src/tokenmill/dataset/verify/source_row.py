@@ -248,7 +248,7 @@ def require_planned(manifest: Manifest, sources: Sequence[str] = ()) -> None:
     options, inputs = manifest.identity["options"], manifest.inputs
     num_csv_bytes = sum(s.num_bytes for s in inputs if s.path.lower().endswith((".csv", ".tsv")))
     places = sources or [s.path for s in inputs if not s.path.startswith(HUB_SCHEME)]
-    is_far = not all(store_of(place).has_quick_calls for place in places)
+    is_far = not all(store_of(place).is_local for place in places)
     is_large = any(s.num_bytes > MAX_CUT_BYTES and compression_of(s.path) for s in inputs)
     reason = None
     if options.get("dedup") is not None:
