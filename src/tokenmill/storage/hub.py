@@ -278,9 +278,7 @@ class Hub:
     def release(self, file: HubFile) -> None:
         """Remove the file, if it is in the private folder."""
         if self._folder is not None:
-            store_of(self._private_cache(self._folder, file)).remove_folder(
-                self._private_cache(self._folder, file)
-            )
+            disk.remove_folder(self._private_cache(self._folder, file))
 
     @property
     def _cache(self) -> str:
@@ -289,10 +287,7 @@ class Hub:
     def _cache_for(self, file: HubFile) -> str:
         """The cache for a file. One that the client's cache has is read there."""
         is_here = (
-            store_of(self._snapshot_path(self._cache, file)).size(
-                self._snapshot_path(self._cache, file)
-            )
-            == file.num_bytes
+            store_of(self._cache).size(self._snapshot_path(self._cache, file)) == file.num_bytes
         )
         if self._folder is None or is_here:
             return self._cache
@@ -444,12 +439,12 @@ class Hub:
         uses it to avoid double work, and is right without it."""
         name = os.path.basename(self._repo_folder("", file.repo))
         lock = f"{file.digest.partition(':')[2]}.lock"
-        store_of(cache).remove(os.path.join(cache, ".locks", name, lock))
+        disk.remove(os.path.join(cache, ".locks", name, lock))
 
     def _remove_unused(self, file: HubFile, cache: str) -> None:
         """Remove what killed downloads left, which the client never continues."""
         if cache != self._cache:
-            return store_of(cache).remove_folder(cache)
+            return disk.remove_folder(cache)
         folder = self._repo_folder(cache, file.repo)
         with self._lock:
             if folder in self._swept:
@@ -458,7 +453,7 @@ class Hub:
         for path in glob.glob(os.path.join(glob.escape(folder), "blobs", _UNFINISHED)):
             with contextlib.suppress(FileNotFoundError):  # it has just become a whole file
                 if os.stat(path).st_mtime < time.time() - UNUSED_SECONDS:
-                    store_of(path).remove(path)
+                    disk.remove(path)
         return None
 
 
