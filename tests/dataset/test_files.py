@@ -1,4 +1,4 @@
-"""What both implementations of `DatasetFiles` promise, and what a hostile folder cannot do."""
+"""What both implementations of `Files` promise, and what a hostile folder cannot do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tokenmill.errors import IntegrityError
-from tokenmill.formats import DatasetFiles
+from tokenmill.formats import Files
 from tokenmill.storage.folder_files import FolderFiles
 from tokenmill.storage.local import Stat
 from tokenmill.storage.object_files import ObjectFiles
@@ -25,7 +25,7 @@ FILES = {
 
 
 @pytest.fixture(params=["folder", "memory"])
-def files(request, tmp_path) -> DatasetFiles:
+def files(request, tmp_path) -> Files:
     """The same files in a folder, and as objects that are fetched."""
     if request.param == "folder":
         for name, data in FILES.items():
@@ -86,7 +86,7 @@ def hostile(tmp_path) -> FolderFiles:
     return FolderFiles(str(folder))
 
 
-def readers(files: DatasetFiles):
+def readers(files: Files):
     def array(name: str) -> object:
         return files.array(name, np.dtype("u1"), 0, 1)
 

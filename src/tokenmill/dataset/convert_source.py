@@ -179,7 +179,7 @@ class DatasetTokens:
     def _is_same_on_disk(self) -> bool:
         """Whether source and target store tokens as the same bytes. Raw reads avoid memory maps, on
         which the threads of a process would wait for each other."""
-        is_local = not self._source.files.is_far and not self._is_foreign
+        is_local = self._source.files.is_local and not self._is_foreign
         is_same = np.dtype(self._source.dtype).newbyteorder("<") == self._dtype
         return is_local and is_same and self._source.format.traits.is_raw
 
@@ -225,7 +225,7 @@ class DatasetTokens:
         file = self._files.get(shard.name)
         if file is None:
             return [*range(0, num_tokens, SEGMENT_TOKENS), num_tokens]
-        if isinstance(file.sha256, str) or self._source.files.is_far:
+        if isinstance(file.sha256, str) or not self._source.files.is_local:
             return [0, num_tokens]
         width = np.dtype(shard.open().dtype).itemsize
         header = file.num_bytes - num_tokens * width

@@ -20,7 +20,7 @@ from tokenmill.dataset.places import (
 )
 from tokenmill.dataset.publication import settle_to_read
 from tokenmill.errors import ConfigError, IntegrityError, TokenmillError
-from tokenmill.formats import DatasetFiles
+from tokenmill.formats import Files
 from tokenmill.storage.address import is_url, key_of, local_path
 from tokenmill.storage.folder_files import FolderFiles
 from tokenmill.storage.local import Stat
@@ -28,7 +28,7 @@ from tokenmill.storage.object_files import ObjectFiles, unreadable_object
 from tokenmill.storage.objects import bucket, in_parallel
 
 
-def files_at(folder: str, with_others: bool = False) -> DatasetFiles:
+def files_at(folder: str, with_others: bool = False) -> Files:
     """The files of the dataset in a folder or at a URL; `with_others` adds files that are not part
     of it. Completes an interrupted publication first.
 
@@ -50,7 +50,7 @@ def files_at(folder: str, with_others: bool = False) -> DatasetFiles:
     return found
 
 
-def _below_url(url: str, with_others: bool) -> DatasetFiles:
+def _below_url(url: str, with_others: bool) -> Files:
     try:
         url, manifest = _followed(url)
         if manifest is None:

@@ -22,7 +22,7 @@ from tokenmill.dataset.places import POINTER_NAME, dataset_folder
 from tokenmill.dataset.source_totals import SourceSplit, SourceTotals
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import IntegrityError, TokenmillError
-from tokenmill.formats import DatasetFiles
+from tokenmill.formats import Files
 from tokenmill.storage.store import store_of
 from tokenmill.wording.plural import counted
 
@@ -242,7 +242,7 @@ def not_a_manifest(path: str, error: Exception) -> IntegrityError:
     return IntegrityError(f"{path} is not a manifest: {found}", hint=_RESTORE)
 
 
-def manifest_data(dataset: DatasetFiles) -> bytes:
+def manifest_data(dataset: Files) -> bytes:
     """The bytes of a dataset's manifest. Raises IntegrityError if the file cannot be one."""
     path = dataset.path_of(MANIFEST_NAME)
     _require_small(dataset.size(MANIFEST_NAME) or 0, path)

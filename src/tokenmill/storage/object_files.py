@@ -1,4 +1,4 @@
-"""The files of a dataset below a URL (the seam: `DatasetFiles` of formats/format.py).
+"""The files of a dataset below a URL (the seam: `Files` of formats/format.py).
 
 Nothing is copied to disk. Bytes are fetched in ranges when they are read:
 
@@ -42,7 +42,7 @@ class ObjectFiles:
     """Objects below a URL, by their names relative to it. `whole` holds the objects already
     read."""
 
-    is_far = True
+    is_local = False
 
     def __init__(
         self, url: str, found: Mapping[str, Stat], whole: Mapping[str, bytes] | None = None

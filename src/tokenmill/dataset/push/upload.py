@@ -35,7 +35,7 @@ from tokenmill.errors import (
     OutputError,
     TokenmillError,
 )
-from tokenmill.formats import DatasetFiles
+from tokenmill.formats import Files
 from tokenmill.storage.hashing import PieceHash
 from tokenmill.storage.hub import DATASET, Hub, HubFile
 from tokenmill.storage.retry import Notice, is_network_error, message_of, status_of
@@ -275,7 +275,7 @@ class Repository:
         return self._hub.retry.result_of(request)
 
 
-def _dataset_files(folder: str) -> DatasetFiles:
+def _dataset_files(folder: str) -> Files:
     """Raises ConfigError or IntegrityError for a folder that is not a dataset of ours."""
     files = files_at(folder)
     if not files.has(MANIFEST_NAME):
@@ -297,9 +297,7 @@ def _require_whole(folder: str, progress: OnProgress) -> None:
         )
 
 
-def _files(
-    files: DatasetFiles, manifest: Manifest, data: bytes, card: bytes | None
-) -> list[FileToPush]:
+def _files(files: Files, manifest: Manifest, data: bytes, card: bytes | None) -> list[FileToPush]:
     """The files that belong on the Hub, the manifest last."""
     found = []
     for file in manifest.files:
@@ -313,7 +311,7 @@ def _files(
     return found
 
 
-def _sha256(files: DatasetFiles, file: OutputFile) -> str:
+def _sha256(files: Files, file: OutputFile) -> str:
     """The sha256 of a whole file. The manifest has those of a large file's pieces; they are
     compared in the same pass."""
     if isinstance(file.sha256, str):

@@ -158,7 +158,7 @@ class RowPlan:
     def __init__(self, path: str, is_new: bool = False) -> None:
         self.path = path
         self.is_new = is_new  # made by this call
-        self.is_far = not store_of(path).is_local
+        self.is_local = store_of(path).is_local
         try:
             found = store_of(path).stat(path)
             if found is None:
@@ -166,7 +166,7 @@ class RowPlan:
             if not found.is_file:
                 raise ValueError("it is not a regular file")
             size = found.num_bytes
-            self._bytes = None if self.is_far or not size else np.memmap(path, np.uint8, "r")
+            self._bytes = np.memmap(path, np.uint8, "r") if self.is_local and size else None
             footer = self._footer(size)
             self._read(footer, size)
             self.id = hashlib.sha256(footer).hexdigest()[:16]
@@ -255,7 +255,7 @@ class _Units:
             found = self._opened(number)
             with self._lock:
                 self._kept[number] = found
-                self._num_bytes += self._split.units[number].num_bytes if self._plan.is_far else 0
+                self._num_bytes += 0 if self._plan.is_local else self._split.units[number].num_bytes
                 while self._num_bytes > MAX_FETCHED_BYTES and len(self._kept) > 1:
                     dropped, _ = self._kept.popitem(last=False)
                     self._num_bytes -= self._split.units[dropped].num_bytes
