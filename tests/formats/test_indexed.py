@@ -62,7 +62,7 @@ def write(
 
     @contextlib.contextmanager
     def create(file_name: str):
-        with new_file(os.fspath(folder), file_name) as file:
+        with new_file(os.path.join(folder, file_name)) as file:
             yield file
             file.commit()
 

@@ -42,7 +42,7 @@ def creator(folder: Path) -> Callable[[str], Any]:
     def create(name: str) -> Iterator[NewFile]:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(os.fspath(path.parent), path.name) as file:
+        with new_file(os.fspath(path)) as file:
             yield file
             file.commit()
 
