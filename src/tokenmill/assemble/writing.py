@@ -40,7 +40,7 @@ from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES, Contents, File, Layout, SideFile, get_format
 from tokenmill.storage import disk
 from tokenmill.storage.file_piece import FilePiece
-from tokenmill.storage.hashing import Proof, sha256_at
+from tokenmill.storage.hashing import sha256_at
 from tokenmill.storage.new_file import NewFile
 from tokenmill.storage.store import new_file, staging_folder, store_of, wait_for
 
@@ -150,34 +150,26 @@ def _byte_of(task: ShardTask) -> int:
 
 
 def _is_intact(task: ShardTask, record: ShardRecord) -> bool:
-    """Whether the record describes this stretch and its files are unchanged."""
+    """Whether the record describes this stretch and the bytes of its files are unchanged."""
     if record.end != task.end:
         return False
-    folder = _folder(task)
-    return all(
-        _has_bytes(os.path.join(folder, name), proof) for name, proof in _proofs(task, record)
+    store, folder = store_of(task.work), _folder(task)
+
+    def has(name: str, start: int, num_bytes: int, sha256: tuple[str, ...], pieces: bool) -> bool:
+        path = os.path.join(folder, name)
+        if not store.is_local:
+            found = store.stat(path)
+            return found is not None and found.sha256 == record.tags.get(name)
+        return sha256_at(path, start, start + num_bytes, pieces) == sha256
+
+    if not all(
+        has(file.name, 0, file.num_bytes, (file.sha256,), False) for file in record.side_files
+    ):
+        return False
+    is_raw = get_format(task.layout.format).traits.is_raw
+    return not record.num_bytes or has(
+        shard_name(task), _byte_of(task), record.num_bytes, record.sha256, is_raw
     )
-
-
-def _has_bytes(path: str, proof: Proof) -> bool:
-    """Whether the bytes that the proof describes are still there, unchanged."""
-    store = store_of(path)
-    if not store.is_local:
-        found = store.stat(path)
-        return found is not None and found.sha256 == proof.kept_sha256
-    stop = proof.start + proof.num_bytes
-    return sha256_at(path, proof.start, stop, proof.in_pieces) == proof.sha256
-
-
-def _proofs(task: ShardTask, record: ShardRecord) -> Iterator[tuple[str, Proof]]:
-    """Each file of the record, with its proof."""
-    for file in record.side_files:
-        tag = record.tags.get(file.name)
-        yield file.name, Proof(0, file.num_bytes, (file.sha256,), False, tag)
-    if record.num_bytes:
-        name, is_raw = shard_name(task), get_format(task.layout.format).traits.is_raw
-        tag = record.tags.get(name)
-        yield name, Proof(_byte_of(task), record.num_bytes, record.sha256, is_raw, tag)
 
 
 class _Writing:

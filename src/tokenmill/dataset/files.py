@@ -21,7 +21,7 @@ from tokenmill.dataset.places import (
 from tokenmill.dataset.publication import settle_to_read
 from tokenmill.errors import ConfigError, IntegrityError, TokenmillError
 from tokenmill.formats import Files
-from tokenmill.storage.address import is_url, key_of, local_path
+from tokenmill.storage.address import is_url, local_path
 from tokenmill.storage.folder_files import FolderFiles
 from tokenmill.storage.local import Stat
 from tokenmill.storage.object_files import ObjectFiles, unreadable_object
@@ -118,14 +118,8 @@ def _of_manifest(url: str, whole: dict[str, bytes]) -> dict[str, Stat]:
 
 
 def _listed(url: str) -> dict[str, Stat]:
-    """Objects below the URL by name, without hidden ones, down to the depth of a dataset."""
-    found = {}
-    for name, info in ((key_of(name), info) for name, info in bucket(url).find(f"{url}/")):
-        below = name.removeprefix(f"{key_of(url)}/")
-        parts = below.split("/")
-        is_plain = not any(part in ("", "..") or part.startswith(".") for part in parts)
-        if below != name and len(parts) <= 2 and is_plain and "\0" not in below:
-            found[below] = info
+    """All objects below the URL."""
+    found = bucket(url).below(url)
     if not found:
         raise ConfigError(
             f"there is nothing at {url}/", hint="name the prefix that holds the shards"

@@ -93,6 +93,18 @@ class ObjectStore:
         ]
         return sorted(entries, key=lambda pair: pair[0].encode())
 
+    def below(self, url: str) -> dict[str, Stat]:
+        """The objects below a URL by name, without hidden ones, one level of subfolders deep."""
+        prefix, found = key_of(url.rstrip("/") + "/"), {}
+        for one, stat in self.find(url.rstrip("/") + "/"):
+            # Clients normalise the scheme: a listing of s3a:// returns s3://.
+            above, is_below, name = key_of(one).partition(prefix)
+            parts = name.split("/")
+            is_plain = not any(part in ("", "..") or part.startswith(".") for part in parts)
+            if is_below and not above and is_plain and len(parts) <= 2 and "\0" not in name:
+                found[name] = stat
+        return found
+
     def fetch(self, url: str, ranges: Sequence[Range]) -> list[bytes]:
         """Bytes `start` to `stop` of each range, in parallel. IntegrityError if the object is
         shorter."""
@@ -134,13 +146,8 @@ class ObjectStore:
         return None if found is None else found.num_bytes
 
     def names(self, folder: str) -> list[str]:
-        prefix = folder.rstrip("/") + "/"
         with self._asking("list", folder):
-            found = [url for url, _ in self.find(prefix)]
-        # Clients normalise the scheme: a listing of s3a:// returns s3://.
-        start = len(key_of(prefix))
-        names = [key_of(url)[start:] for url in found]
-        return [name for name in names if not name.startswith(".") and name.count("/") < 2]
+            return list(self.below(folder))
 
     # Writing
 
