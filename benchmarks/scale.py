@@ -59,8 +59,8 @@ from tokenmill.run.partition import _num_missing
 from tokenmill.run.request import PrepareRequest
 from tokenmill.runners import Watch
 from tokenmill.settings import identity_of, resolved
-from tokenmill.storage import files
 from tokenmill.storage.checked_json import checksummed
+from tokenmill.storage.store import store_of
 
 MAX_SECONDS = 60.0
 MAX_BYTES = 1e9
@@ -266,7 +266,7 @@ class Stages:
             write_part(work, record_of(index, plan.plan_id))
         for split, index in itertools.product(range(len(SPLITS)), range(max(num_used))):
             if min(num_used) <= index < num_used[split]:
-                files.remove(part_path(work, index, split))
+                store_of(work).remove(part_path(work, index, split))
         UsedParts([[[0, number]] for number in num_used]).save(work)
 
     def resume(self) -> None:

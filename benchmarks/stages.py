@@ -42,7 +42,7 @@ STAGES = {
     "dtype and EOT": ("encode.mill:document_bytes",),
     "split": ("encode.mill:held_out",),
     "parts: checksum": ("storage.new_file:NewFile.write",),
-    "shards: reading parts": ("storage.local:LocalStore.read_in_order",),
+    "shards: reading parts": ("encode.part_sums:read_in_order",),
     "shards: sha256": ("storage.file_piece:FilePiece.write",),
     "shards: counting EOT": ("assemble.writing:EotScan.add",),
     "shards: the rest of a task": ("assemble.writing:drafted", "assemble.writing:Draft.commit"),

@@ -28,7 +28,7 @@ from tokenmill.run.partition import encode_partition
 from tokenmill.runners import Stopped
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.runners.supervisor import Supervisor
-from tokenmill.storage import files
+from tokenmill.storage import disk
 
 NUM_ROWS = 400
 
@@ -216,7 +216,7 @@ def test_partition_when_hashes_are_lost_then_the_task_encodes_their_slices_again
 
 def test_partition_when_a_task_ends_then_its_hashes_are_durable(sources, tmp_path, monkeypatch):
     synced: list[str] = []
-    monkeypatch.setattr(files, "sync_files", lambda folder, names: synced.extend(names))
+    monkeypatch.setattr(disk, "sync_files", lambda folder, names: synced.extend(names))
     config = Config(sources=tuple(sources), out=str(tmp_path / "out"), **options())
     encode_partition(config, Partition(1, 1), InlineRunner(), SilentWatch())
     made = [path.name for path in (tmp_path / "out").rglob("*.hashes")]

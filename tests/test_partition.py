@@ -29,8 +29,10 @@ from tokenmill.run import SilentWatch
 from tokenmill.run.finish import finish
 from tokenmill.run.partition import PartitionReport, encode_partition
 from tokenmill.runners.inline import InlineRunner
-from tokenmill.storage import disk, files
-from tokenmill.storage.lock import lock, shared_lock
+from tokenmill.storage import disk
+from tokenmill.storage.local import LocalStore
+from tokenmill.storage.lock import lock
+from tokenmill.storage.store import store_of
 
 TEXTS = made_texts(600, seed=11)
 OPTIONS = {"slice_bytes": 60_000, "format": "npy", "shard_tokens": 30_000, "num_proc": 1}
@@ -188,17 +190,17 @@ def test_plan_when_there_is_one_then_it_is_not_made_again(source, tmp_path, monk
 
 def test_plan_when_another_task_was_first_then_that_one_counts(source, alone, tmp_path):
     """The other one writes its plan after this one looked for one, and before it wrote its own."""
-    real = files.create_file
+    real = LocalStore.create
     rival = []
 
-    def create_file(path: str, data: bytes) -> bool:
+    def create(store: LocalStore, path: str, data: bytes) -> bool:
         if not rival:
             rival.append(None)
             task(source, tmp_path, "1/2")
-        return real(path, data)
+        return real(store, path, data)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(files, "create_file", create_file)
+        patched.setattr(LocalStore, "create", create)
         task(source, tmp_path, "2/2")
     finish(str(tmp_path))
     assert everything(tmp_path) == everything(alone)
@@ -432,7 +434,7 @@ def test_finish_when_too_many_rows_are_bad_then_told_and_allowed_by_its_own_opti
 def test_tasks_when_one_holds_the_lock_then_they_share_it_and_others_wait(source, alone, tmp_path):
     task(source, tmp_path, "1/2")
     path = str(tmp_path / ".tokenmill" / "lock")
-    with shared_lock(path):
+    with lock(path, is_shared=True):
         task(source, tmp_path, "2/2")
         for refused in (
             lambda: finish(str(tmp_path)),
@@ -458,8 +460,8 @@ def test_task_when_others_write_then_their_temporaries_stay(source, tmp_path):
 
 def test_create_file_when_it_exists_then_it_stays_and_nothing_else_is_left(tmp_path):
     path = tmp_path / "plan.json"
-    assert files.create_file(str(path), b"first")
-    assert not files.create_file(str(path), b"second")
+    assert store_of(str(path)).create(str(path), b"first")
+    assert not store_of(str(path)).create(str(path), b"second")
     assert path.read_bytes() == b"first" and os.listdir(tmp_path) == ["plan.json"]
 
 
@@ -468,7 +470,7 @@ def test_create_file_when_there_are_no_links_then_by_a_rename(tmp_path, monkeypa
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(disk.os, "link", link)
-    assert files.create_file(str(tmp_path / "plan.json"), b"whole")
+    assert store_of(str(tmp_path / "plan.json")).create(str(tmp_path / "plan.json"), b"whole")
     assert (tmp_path / "plan.json").read_bytes() == b"whole"
     assert os.listdir(tmp_path) == ["plan.json"]
 
@@ -479,6 +481,7 @@ SCRIPT = """
 import sys, tokenmill
 from tokenmill.cli import main
 from tokenmill.config import Config
+from tokenmill.storage.store import store_of
 Config.__init__.__kwdefaults__["slice_bytes"] = int(sys.argv[1])
 sys.exit(main(sys.argv[2:]))
 """
@@ -615,7 +618,9 @@ def test_finish_when_slices_are_missing_in_s3_then_conflict_and_uploads_go_on(
     out = f"s3://{bucket}/out"
     task(source, out, "1/2")
     cleaned = []
-    monkeypatch.setattr("tokenmill.storage.objects.abort_uploads_below", cleaned.append)
+    monkeypatch.setattr(
+        "tokenmill.storage.objects.store.ObjectStore.sweep", lambda *asked: cleaned.append(asked)
+    )
     with pytest.raises(ConflictError, match=r"of --partition 2/2\n.* are not encoded yet: "):
         finish(out)
     assert not cleaned  # a task may be uploading

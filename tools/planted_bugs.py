@@ -41,7 +41,7 @@ MOVE = "        _move_files(staged, out, manifest)\n"
 WITHDRAW = "            disk.remove_for_good(manifest_path)\n"
 WRITE = (
     "        if not is_in_place:\n            _require_plan(out, plan)\n"
-    "            files.write_file(os.path.join(out, MANIFEST_NAME), data)\n"
+    "            store_of(out).write(os.path.join(out, MANIFEST_NAME), data)\n"
 )
 REMOVE = "        _require_plan(out, plan, is_in_place)\n        _remove_files(out, removed)\n"
 
@@ -181,16 +181,16 @@ BUGS = [
     ),
     Bug(
         "trust a part without its checksum",
-        "storage/local.py",
-        "        return str(hasher.hexdigest()) == checksum",
-        "        return True",
+        "assemble/resume.py",
+        "    return not store.is_local or file_digest(",
+        "    return True or file_digest(",
         POWER,
     ),
     Bug(
         "trust a part by its record alone",
         "assemble/resume.py",
-        "        for file in needed_files(work, record, used)\n    )",
-        "        for file in ()\n    )",
+        "all(_is_unchanged(file) for file in needed_files(work, record, used))",
+        "True",
         f"{CHANGED} {POWER}",
     ),
     Bug(
@@ -274,8 +274,8 @@ BUGS = [
     ),
     Bug(
         "replace an object whose content is another",
-        "storage/objects/client.py",
-        "        if version is None or self.content(url) != old:\n",
+        "storage/objects/store.py",
+        "        if version is None or self._content(url) != old:\n",
         "        if version is None:\n",
         "tests/storage/test_contract.py -k swap",
     ),
@@ -302,9 +302,9 @@ BUGS = [
     ),
     Bug(
         "compare inputs with what is replaced by their names alone",
-        "storage/local.py",
-        "        return found.st_dev, found.st_ino",
-        "        return os.path.abspath(path)",
+        "storage/address.py",
+        "    return found.st_dev, found.st_ino",
+        "    return os.path.abspath(path)",
         "tests/corpus/test_inputs_safe.py",
     ),
     Bug(
@@ -317,8 +317,8 @@ BUGS = [
     Bug(
         "rename without a temporary name",
         "storage/local.py",
-        "NewFile(final_path + disk.unique_suffix(), place,",
-        "NewFile(final_path, place,",
+        "NewFile(path + disk.unique_suffix(), place,",
+        "NewFile(path, place,",
         CRASHES,
     ),
     Bug(
@@ -401,8 +401,8 @@ BUGS = [
     Bug(
         "let a task keep the lock for itself",
         "storage/lock.py",
-        "_locked_descriptor(path, fcntl.LOCK_SH)",
-        "_locked_descriptor(path, fcntl.LOCK_EX)",
+        "fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX",
+        "fcntl.LOCK_EX",
         PARTITIONS,
     ),
     Bug(
@@ -775,7 +775,7 @@ BUGS = [
     Bug(
         "leave wrong bytes in the cache",
         "storage/hub.py",
-        "        for wrong in (os.path.realpath(path), path):\n            files.remove(wrong)\n",
+        "        for wrong in (os.path.realpath(path), path):\n            disk.remove(wrong)\n",
         "",
         HUB,
     ),

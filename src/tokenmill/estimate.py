@@ -58,7 +58,7 @@ from tokenmill.errors import InputError, NetworkError
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.runners.start import num_proc_of
 from tokenmill.settings import resolved
-from tokenmill.storage import disk, disk_space, files
+from tokenmill.storage import disk, disk_space
 from tokenmill.storage.range_reader import ByteFile
 from tokenmill.storage.scratch import scratch_folder
 from tokenmill.wording.plural import counted
@@ -538,7 +538,7 @@ def _local_plan(config: Config) -> Plan:
         scratch_folder() as folder,
         contextlib.closing(HubInputs(config, folder, lambda message: None)) as remote,
     ):
-        files.make_folder(os.path.join(folder, "structure"))
+        disk.make_folder(os.path.join(folder, "structure"))
         found = found_inputs(config, remote.inputs, remote.again)
         absent = absent_inputs(found.inputs)
         names = {source.name for source in absent}

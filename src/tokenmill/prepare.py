@@ -47,7 +47,7 @@ from tokenmill.run.watch import RunWatch
 from tokenmill.runners import Runner, Stopped
 from tokenmill.settings import resolved
 from tokenmill.storage import objects
-from tokenmill.storage.store import store_of
+from tokenmill.storage.store import staging_folder
 from tokenmill.wording.plural import counted
 
 
@@ -66,7 +66,7 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
 
     with (
         kept_standard_input(config, watch.notice, stop_if_asked) as config,
-        store_of(config.out).staging(Workspace(config.out).folder) as scratch,
+        staging_folder(Workspace(config.out).folder) as scratch,
     ):
         context = RunContext(config, encoding, runner, watch, scratch)
         manifest = _attempt(context) or _attempt(context)

@@ -513,7 +513,7 @@ def test_where_when_a_tenth_passes_then_little_else_is_fetched(is_sorted, tmp_pa
         amounts.append(sum(size for request, size in s3.served if request.startswith("GET")))
     assert found.counts.num_written == 100 and found.counts.num_filtered == 900
     assert amounts[0] > path.stat().st_size * 0.9
-    assert amounts[1] <= 0.15 * amounts[0]
+    assert amounts[1] <= 0.16 * amounts[0]  # whole blocks are fetched
     local = tokenmill.prepare(path, tmp_path / "local", num_proc=1, where=where, val="none")
     assert shards_of(found) == shards_of(local)
 
@@ -678,7 +678,7 @@ def test_ranged_file_when_the_object_is_shorter_than_planned_then_an_error(range
 def _forget_edges() -> None:
     from tokenmill.storage import range_reader
 
-    range_reader._edges._pieces.clear()
+    range_reader._forget()
 
 
 def _made(path: Path) -> Path:

@@ -21,7 +21,8 @@ from tokenmill.encodings import get_encoding
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
 from tokenmill.formats import NAMES, get_format
 from tokenmill.runners import Stopped
-from tokenmill.storage import disk, files
+from tokenmill.storage import disk
+from tokenmill.storage.store import store_of
 
 TEXTS = [*made_texts(150), "", "one", "\N{CJK UNIFIED IDEOGRAPH-6771}" * 40]
 
@@ -122,7 +123,7 @@ def test_convert_crashed_at_any_storage_operation_continues(name, nano, tmp_path
     monkeypatch.setattr("tokenmill.storage.hashing.PIECE_BYTES", 8000)
     converted(nano, tmp_path / "whole", name)
     target = Target(out=str(tmp_path / "out"), format=name, **options_of(name))
-    rename, remove = disk.rename, files.remove
+    rename, remove = disk.rename, disk.remove
     for crash_at in itertools.count(1):
         count = itertools.count(1)
 
@@ -135,17 +136,17 @@ def test_convert_crashed_at_any_storage_operation_continues(name, nano, tmp_path
             return crashing
 
         monkeypatch.setattr(disk, "rename", counted(rename))
-        monkeypatch.setattr(files, "remove", counted(remove))
+        monkeypatch.setattr(disk, "remove", counted(remove))
         try:
             convert(open_dataset(str(nano)), target)
             break
         except Crash:
             pass
         monkeypatch.setattr(disk, "rename", rename)
-        monkeypatch.setattr(files, "remove", remove)
+        monkeypatch.setattr(disk, "remove", remove)
         convert(open_dataset(str(nano)), target)
         assert files_of(tmp_path / "out") == files_of(tmp_path / "whole"), crash_at
-        files.remove_folder(target.out)
+        store_of(target.out).remove_folder(target.out)
     assert crash_at > 5
 
 

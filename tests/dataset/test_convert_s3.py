@@ -20,16 +20,18 @@ from corpora import made_texts, write_corpus
 from s3_server import SECRET_KEY, Faults, dataset_in, require_no_secret
 from tests.dataset.test_object_datasets import run
 from tests.test_prepare_s3 import files_in, objects_in
+from tokenmill.assemble import task as task_module
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.verify import verify
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, NetworkError, OutputError
 from tokenmill.formats import NAMES, get_format
 from tokenmill.runners import Stopped
-from tokenmill.storage import files, objects, retry
+from tokenmill.storage import retry
+from tokenmill.storage.address import place_of
 from tokenmill.storage.checked_json import checksummed
 from tokenmill.storage.objects import s3 as s3_store
-from tokenmill.storage.objects import store
+from tokenmill.storage.objects.store import ObjectStore
 
 SAMPLES = {"seq_len": 64, "shard_tokens": 2048, "drop": ("tail",)}
 
@@ -304,14 +306,14 @@ def test_convert_when_to_s3_then_the_scratch_folder_holds_a_shard_or_two(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     seen, both = [], threading.Barrier(2)
 
-    def looked(path: str, target: str) -> str | None:
+    def looked(store: ObjectStore, path: str, target: str) -> str | None:
         with contextlib.suppress(threading.BrokenBarrierError):
             both.wait(1)  # for the other thread's shard, until there is none
         seen.append(sum(len(data) for data in files_in(str(tmp_path)).values()))
-        return put_file(path, target)
+        return put(store, path, target)
 
-    put_file = store._put_file
-    monkeypatch.setattr(store, "_put_file", looked)
+    put = ObjectStore.put
+    monkeypatch.setattr(ObjectStore, "put", looked)
     source = open_dataset(nano)
     convert(source, target_of(f"s3://{bucket}/out", name))
     # Two shards of parquet, each compressed to at most 2,715 bytes, or one of another format.
@@ -398,7 +400,7 @@ def test_convert_when_the_url_is_the_input_then_refused(nano, s3, bucket):
     assert objects_in(s3, bucket, "one/") == before
     with pytest.raises(ConfigError, match="output folder is the input folder"):
         converted(nano, Path(nano).as_uri(), "llmc", overwrite=True)
-    assert objects.place_of("gs://a/b") != objects.place_of("s3://a/b")
+    assert place_of("gs://a/b") != place_of("s3://a/b")
 
 
 def test_convert_when_the_store_refuses_then_what_and_where(nano, s3):
@@ -413,7 +415,7 @@ def test_convert_when_the_store_refuses_then_what_and_where(nano, s3):
 # Two at once
 
 
-@pytest.mark.parametrize("module, moment", [(store, "_put_file"), (files, "write_record")])
+@pytest.mark.parametrize("module, moment", [(ObjectStore, "put"), (task_module, "save_record")])
 def test_convert_when_another_is_faster_then_its_result_is_taken(
     module, moment, nano, s3, bucket, tmp_path, small_batches, monkeypatch
 ):
@@ -424,7 +426,7 @@ def test_convert_when_another_is_faster_then_its_result_is_taken(
 
     def overtaken(*arguments):
         result = do(*arguments)
-        if not others and "plan.json" not in str(arguments[0]):
+        if not others and "plan.json" not in str(arguments):
             others.append(None)  # the other one is not overtaken
             others[0] = convert(open_dataset(nano), target)
         return result
@@ -439,17 +441,17 @@ def test_convert_when_another_cleans_up_while_a_record_is_compared_then_its_resu
     nano, s3, bucket, monkeypatch
 ):
     target = target_of(f"s3://{bucket}/out", "npy")
-    create, others = objects.create, []
+    create, others = ObjectStore.create, []
 
-    def overtaken(url: str, data: bytes) -> bool:
-        is_new = create(url, data)
+    def overtaken(store: ObjectStore, url: str, data: bytes) -> bool:
+        is_new = create(store, url, data)
         if not others and "/tasks/" in url:
             others.append(None)
             others[0] = convert(open_dataset(nano), target)
             return False
         return is_new
 
-    monkeypatch.setattr(objects, "create", overtaken)
+    monkeypatch.setattr(ObjectStore, "create", overtaken)
     assert convert(open_dataset(nano), target) == others[0]
     assert verify(target.out).is_whole
     assert set(dataset_in(s3, bucket)) == {"tokenmill.json", *(f.name for f in others[0].files)}

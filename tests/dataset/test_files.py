@@ -1,4 +1,4 @@
-"""What both implementations of `DatasetFiles` promise, and what a hostile folder cannot do."""
+"""What both implementations of `Files` promise, and what a hostile folder cannot do."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from tokenmill.errors import IntegrityError
-from tokenmill.formats import DatasetFiles
+from tokenmill.formats import Files
 from tokenmill.storage.folder_files import FolderFiles
+from tokenmill.storage.local import Stat
 from tokenmill.storage.object_files import ObjectFiles
-from tokenmill.storage.objects import ObjectInfo
+from tokenmill.storage.objects.store import ObjectStore
 
 FILES = {
     "train.bin": bytes(range(1, 255)),
@@ -24,7 +25,7 @@ FILES = {
 
 
 @pytest.fixture(params=["folder", "memory"])
-def files(request, tmp_path) -> DatasetFiles:
+def files(request, tmp_path) -> Files:
     """The same files in a folder, and as objects that are fetched."""
     if request.param == "folder":
         for name, data in FILES.items():
@@ -36,7 +37,7 @@ def files(request, tmp_path) -> DatasetFiles:
     for name, data in FILES.items():
         memory.pipe_file(f"{root}/{name}", data)
     request.addfinalizer(lambda: memory.rm(root, recursive=True))
-    infos = {name: ObjectInfo(len(data), "tag") for name, data in FILES.items()}
+    infos = {name: Stat(len(data), "tag") for name, data in FILES.items()}
     return ObjectFiles(f"memory:/{root}", infos)
 
 
@@ -85,7 +86,7 @@ def hostile(tmp_path) -> FolderFiles:
     return FolderFiles(str(folder))
 
 
-def readers(files: DatasetFiles):
+def readers(files: Files):
     def array(name: str) -> object:
         return files.array(name, np.dtype("u1"), 0, 1)
 
@@ -126,9 +127,9 @@ def test_objects_when_several_are_held_then_no_more_than_fit(monkeypatch):
     asked = []
     monkeypatch.setattr(object_files, "MAX_HELD_BYTES", 10)
     monkeypatch.setattr(
-        object_files.objects, "read_ranges", lambda url, r: asked.append(url) or [b"x" * 6] * len(r)
+        ObjectStore, "fetch", lambda self, url, r: asked.append(url) or [b"x" * 6] * len(r)
     )
-    files = ObjectFiles("memory://here", {name: ObjectInfo(6, "") for name in "ab"})
+    files = ObjectFiles("memory://here", {name: Stat(6, "") for name in "ab"})
     with files.held("a"), files.held("b"):
         assert asked == ["memory://here/a"]
     with files.held("b"):

@@ -21,7 +21,7 @@ import warm
 from corpora import made_texts, write_corpus
 from hub_server import HubServer
 from tokenmill.cli import main
-from tokenmill.storage import files
+from tokenmill.storage.store import new_file
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -175,6 +175,7 @@ def watch(event, arguments):
 
 sys.addaudithook(watch)
 from tokenmill.cli import main
+from tokenmill.storage.store import new_file
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -260,7 +261,7 @@ def test_nothing_is_left_outside_of_the_output_folder_and_the_cache_of_the_hub(s
 
 def test_what_waits_among_temporary_files_for_its_upload_is_for_nobody_else(scratch, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    with files.new_file("memory://somewhere", "0.part") as file:
+    with new_file("memory://somewhere/0.part") as file:
         file.write(b"tokens")
         folder = Path(file.path).parent
         assert folder.parent == scratch and stat.S_IMODE(os.stat(folder).st_mode) == 0o700

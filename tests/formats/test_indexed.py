@@ -21,8 +21,9 @@ import pytest
 
 from tokenmill.errors import InputError, IntegrityError
 from tokenmill.formats import Contents, Layout, chosen_dtype, get_format, mapped, megatron, olmo
-from tokenmill.storage import disk, files
+from tokenmill.storage import disk
 from tokenmill.storage.folder_files import FolderFiles
+from tokenmill.storage.store import new_file
 
 NAMES = ("megatron", "datatrove", "olmo")
 DOCUMENTS = [[1, 2, 3, 9], [4, 9], [5, 6, 7, 8, 9]]  # 9 ends a document
@@ -61,7 +62,7 @@ def write(
 
     @contextlib.contextmanager
     def create(file_name: str):
-        with files.new_file(os.fspath(folder), file_name) as file:
+        with new_file(os.path.join(folder, file_name)) as file:
             yield file
             file.commit()
 

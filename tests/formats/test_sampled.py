@@ -21,9 +21,9 @@ import pytest
 from tokenmill.errors import ConfigError, IntegrityError, OutputError
 from tokenmill.formats import Contents, Layout, Shard, ShardReader, get_format, parquet_shard
 from tokenmill.formats import parquet as parquet_module
-from tokenmill.storage import files
 from tokenmill.storage.folder_files import FolderFiles
 from tokenmill.storage.new_file import NewFile
+from tokenmill.storage.store import new_file
 
 DOCUMENTS = [[1, 2, 3, 9], [4, 9], [5, 6, 7, 8, 9]]
 NAMES = ("mds", "litdata", "parquet")
@@ -42,7 +42,7 @@ def creator(folder: Path) -> Callable[[str], Any]:
     def create(name: str) -> Iterator[NewFile]:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        with files.new_file(os.fspath(path.parent), path.name) as file:
+        with new_file(os.fspath(path)) as file:
             yield file
             file.commit()
 

@@ -72,7 +72,7 @@ def test_loader_that_reads_far_files_gives_the_rows_of_near_ones(tmp_path, monke
     path = oracle.write_shards(tmp_path / "data", TOKENS, [999, 20_000])
     options = {"seq_len": 16, "batch_size": 40, "epochs": 1}
     near, far = tokenmill.open(path), tokenmill.open(path)
-    monkeypatch.setattr(far["train"].files, "is_far", True)
+    monkeypatch.setattr(far["train"].files, "is_local", False)
     for shuffle in ("full", "block"):
         expected = [b.tokens.tolist() for b in tokenmill.Loader(near, shuffle=shuffle, **options)]
         loader = tokenmill.Loader(far, shuffle=shuffle, **options)

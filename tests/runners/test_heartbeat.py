@@ -15,7 +15,8 @@ import pytest
 import tokenmill
 from corpora import made_texts, write_corpus
 from spoilt import sitecustomize
-from tokenmill.storage import files, hashing, heartbeat
+from tokenmill.storage import hashing, heartbeat
+from tokenmill.storage.store import read_ranges, store_of
 
 # Gets into every process from outside: one shard is written block by block, with pauses.
 SITE = """
@@ -56,8 +57,8 @@ def test_bytes_that_are_written_read_or_hashed_are_signs_of_life(told, tmp_path,
     monkeypatch.setattr(heartbeat, "_seconds", 0.0)
     path = str(tmp_path / "file")
     for work in (
-        lambda: files.write_file(path, b"0123456789"),
-        lambda: files.read_ranges(path, [(0, 10)]),
+        lambda: store_of(path).write(path, b"0123456789"),
+        lambda: read_ranges(path, [(0, 10)]),
         lambda: hashing.sha256_at(path, 0, 10, False),
     ):
         told.clear()

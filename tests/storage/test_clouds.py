@@ -8,10 +8,10 @@ import contextlib
 import hashlib
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +23,10 @@ from cloud_servers import DENIED, AzureServer, GoogleServer
 from s3_server import KINDS, NO_FAULTS, Faults
 from tokenmill.cli import main
 from tokenmill.dataset.places import dataset_folder
-from tokenmill.errors import IntegrityError, NetworkError, OutputError
-from tokenmill.storage import objects, retry
+from tokenmill.errors import NetworkError, OutputError
+from tokenmill.storage import retry
+from tokenmill.storage.store import store_of
+from tokenmill.testing.store_contract import StoreContract
 
 Server = GoogleServer | AzureServer
 SMALL = {"format": "npy", "shard_tokens": 20_000, "slice_bytes": 100_000, "num_proc": 1}
@@ -54,8 +56,24 @@ def url(cloud) -> str:
     return f"{cloud.scheme}://{cloud.new_bucket()}/some/folder"
 
 
+def upload(url: str, path: object) -> str | None:
+    """Put a copy of a local file there."""
+    shutil.copyfile(str(path), f"{path}.copy")
+    return store_of(url).put(f"{path}.copy", url)
+
+
+class TestCloud(StoreContract):
+    @pytest.fixture(autouse=True)
+    def place(self, cloud: Server) -> None:
+        self.folder = f"{cloud.scheme}://{cloud.new_bucket()}/out/.tokenmill/0123456789abcdef"
+        self.refused = f"{cloud.scheme}://{DENIED}/a"
+
+
 def objects_below(url: str) -> dict[str, bytes]:
-    return {found.removeprefix(f"{url}/"): objects.read(found) for found, _ in objects.find(url)}
+    return {
+        found.removeprefix(f"{url}/"): store_of(found).read(found)
+        for found, _ in store_of(url).find(url)
+    }
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
@@ -91,87 +109,42 @@ CONTENTS = {"empty": b"", "one": b"x", "more": b"0123456789" * 1000, **TRICKY}
 @pytest.mark.parametrize("data", CONTENTS.values(), ids=CONTENTS)
 def test_read_when_written_then_the_same_bytes(url, tmp_path, data):
     (tmp_path / "file").write_bytes(data)
-    objects.write(f"{url}/a", data)
-    objects.upload(f"{url}/b", str(tmp_path / "file"))
-    assert objects.create(f"{url}/c", data)
-    assert objects.create(f"{url}/d", b"before") and objects.swap(f"{url}/d", b"before", data)
-    assert [objects.read(f"{url}/{name}") for name in "abcd"] == [data] * 4
-    info = objects.look(f"{url}/a")
+    store_of(url).write(f"{url}/a", data)
+    upload(f"{url}/b", str(tmp_path / "file"))
+    assert store_of(url).create(f"{url}/c", data)
+    assert store_of(url).create(f"{url}/d", b"before") and store_of(url).swap(
+        f"{url}/d", b"before", data
+    )
+    assert [store_of(url).read(f"{url}/{name}") for name in "abcd"] == [data] * 4
+    info = store_of(url).look(f"{url}/a")
     assert info is not None and info.num_bytes == len(data)
 
 
 def test_read_when_there_is_none_then_file_not_found(url):
-    assert objects.look(f"{url}/a") is None
+    assert store_of(url).look(f"{url}/a") is None
     with pytest.raises(FileNotFoundError, match="some/folder/a"):
-        objects.read(f"{url}/a")
-    objects.write(f"{url}/below/b", b"x")
-    assert objects.look(f"{url}/below") is None  # a folder is no object
-    assert list(objects.read_checksummed([f"{url}/below/b", f"{url}/c"])) == [b"x", None]
-
-
-def test_read_ranges_when_many_then_exact_and_integrity_error_beyond_the_end(url):
-    data = os.urandom(500)
-    objects.write(f"{url}/a", data)
-    ranges = [(i * 7, i * 7 + i) for i in range(20)]
-    assert objects.read_ranges(f"{url}/a", ranges) == [data[a:b] for a, b in ranges]
-    for wanted in ((495, 501), (500, 502), (600, 700)):
-        with pytest.raises(IntegrityError, match=r"ends before byte .* it has 500"):
-            objects.read_ranges(f"{url}/a", [wanted])
+        store_of(url).read(f"{url}/a")
+    store_of(url).write(f"{url}/below/b", b"x")
+    assert store_of(url).look(f"{url}/below") is None  # a folder is no object
 
 
 def test_find_when_given_a_prefix_a_glob_or_an_object_then_sorted_by_bytes_as_typed(url):
     for name in ["d/b.txt", "d/a.txt", "d/B.txt", "d/sub/c.txt", "d/ü.txt", "d2/x.txt"]:
-        objects.write(f"{url}/{name}", name.encode())
+        store_of(url).write(f"{url}/{name}", name.encode())
 
     def found(pattern: str) -> list[str]:
-        return [name.removeprefix(f"{url}/") for name, _ in objects.find(f"{url}/{pattern}")]
+        return [name.removeprefix(f"{url}/") for name, _ in store_of(url).find(f"{url}/{pattern}")]
 
     assert found("d") == found("d/") == ["d/B.txt", "d/a.txt", "d/b.txt", "d/sub/c.txt", "d/ü.txt"]
     assert found("d/*.txt") == ["d/B.txt", "d/a.txt", "d/b.txt", "d/ü.txt"]
     assert found("d/a.txt") == ["d/a.txt"]
     assert found("**/c.txt") == ["d/sub/c.txt"]
     assert found("none/*.txt") == found("none") == []
-    [(name, listed)] = objects.find(f"{url}/d2")
-    assert objects.look(name) == listed  # the tag, too
-    objects.write(name, b"d2/y.txt")
-    changed = objects.look(name)
+    [(name, listed)] = store_of(url).find(f"{url}/d2")
+    assert store_of(name).look(name) == listed  # the tag, too
+    store_of(name).write(name, b"d2/y.txt")
+    changed = store_of(name).look(name)
     assert changed is not None and changed.tag != listed.tag
-
-
-def test_create_when_many_try_at_once_then_one_succeeds(url):
-    outcomes: dict[int, bool] = {}
-    together = threading.Barrier(8)
-
-    def attempt(number: int) -> None:
-        together.wait()
-        outcomes[number] = objects.create(f"{url}/a", str(number).encode())
-
-    threads = [threading.Thread(target=attempt, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    [winner] = [number for number, is_created in outcomes.items() if is_created]
-    assert objects.read(f"{url}/a") == str(winner).encode()
-    assert not objects.create(f"{url}/a", b"late")
-
-
-def test_swap_when_many_try_at_once_then_one_succeeds(url):
-    objects.create(f"{url}/run.json", b"before")
-    outcomes: dict[int, bool] = {}
-
-    def swap(number: int) -> None:
-        outcomes[number] = objects.swap(f"{url}/run.json", b"before", str(number).encode())
-
-    threads = [threading.Thread(target=swap, args=[number]) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    [winner] = [number for number, is_done in outcomes.items() if is_done]
-    assert objects.read(f"{url}/run.json") == str(winner).encode()
-    assert not objects.swap(f"{url}/run.json", b"before", b"late")
-    assert objects.swap(f"{url}/run.json", str(winner).encode(), b"after")
 
 
 @pytest.mark.parametrize("num_bytes", [0, 10, 11 * MB])
@@ -179,23 +152,23 @@ def test_upload_when_done_then_the_same_bytes_and_sha256_until_replaced(url, tmp
     data = os.urandom(num_bytes)
     (tmp_path / "file").write_bytes(data)
     for name in ("a", "b c/ü#%+&=", "dots/..a"):
-        sha256 = objects.upload(f"{url}/{name}", str(tmp_path / "file"))
+        sha256 = upload(f"{url}/{name}", str(tmp_path / "file"))
         assert sha256 == hashlib.sha256(data).hexdigest()
-        info = objects.look(f"{url}/{name}")
+        info = store_of(url).look(f"{url}/{name}")
         assert info is not None and (info.num_bytes, info.sha256) == (num_bytes, sha256)
-        assert objects.read(f"{url}/{name}") == data
-    objects.write(f"{url}/a", bytes(num_bytes))
-    replaced = objects.look(f"{url}/a")
+        assert store_of(url).read(f"{url}/{name}") == data
+    store_of(url).write(f"{url}/a", bytes(num_bytes))
+    replaced = store_of(url).look(f"{url}/a")
     assert replaced is not None and replaced.sha256 is None
 
 
 def test_remove_below_when_a_neighbour_begins_alike_then_it_stays(url):
     for i in range(40):
-        objects.write(f"{url}/sub/{i}", b"x")
-    objects.write(f"{url}2/c", b"x")
-    objects.remove_below(url)
-    objects.remove(f"{url}/never there")
-    assert objects.find(url) == [] and len(objects.find(f"{url}2")) == 1
+        store_of(url).write(f"{url}/sub/{i}", b"x")
+    store_of(url).write(f"{url}2/c", b"x")
+    store_of(url).remove_folder(url)
+    store_of(url).remove(f"{url}/never there")
+    assert store_of(url).find(url) == [] and len(store_of(url).find(f"{url}2")) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -206,17 +179,17 @@ def test_everything_when_a_quarter_of_the_requests_fail_then_right_all_the_same(
     (tmp_path / "big").write_bytes(data * 60)
     with cloud.failing(Faults(seed=3, fraction=0.25, kinds=(kind,), slow_seconds=0.02)) as faults:
         for i in range(3):
-            objects.write(f"{url}/{i}", data)
-            assert objects.read(f"{url}/{i}") == data
-            assert objects.read_ranges(f"{url}/{i}", [(5, 50), (9, 99_999)])[1] == data[9:99999]
-            objects.create(f"{url}/created", data)
-            assert objects.read(f"{url}/created") == data
-        objects.upload(f"{url}/big", str(tmp_path / "big"))
-        assert objects.read(f"{url}/big") == data * 60
-        assert len(objects.find(url)) == 5
-        objects.remove_below(url)
+            store_of(url).write(f"{url}/{i}", data)
+            assert store_of(url).read(f"{url}/{i}") == data
+            assert store_of(url).fetch(f"{url}/{i}", [(5, 50), (9, 99_999)])[1] == data[9:99999]
+            store_of(url).create(f"{url}/created", data)
+            assert store_of(url).read(f"{url}/created") == data
+        upload(f"{url}/big", str(tmp_path / "big"))
+        assert store_of(url).read(f"{url}/big") == data * 60
+        assert len(store_of(url).find(url)) == 5
+        store_of(url).remove_folder(url)
     assert faults.num_injected > 3
-    assert objects.find(url) == []
+    assert store_of(url).find(url) == []
 
 
 @pytest.mark.parametrize("running", [GoogleServer], ids=["gs"], indirect=True)
@@ -237,24 +210,19 @@ def test_upload_when_the_answer_has_another_size_then_it_is_repeated(
         return status, answered, found
 
     monkeypatch.setattr(cloud, "forward", wrong_at_first)
-    assert objects.upload(f"{url}/a", str(tmp_path / "file")) is not None
-    assert len(answers) == 3 and objects.read(f"{url}/a") == data
+    assert upload(f"{url}/a", str(tmp_path / "file")) is not None
+    assert len(answers) == 3 and store_of(url).read(f"{url}/a") == data
 
 
 def test_requests_when_the_budget_is_used_up_then_network_error(url, cloud, monkeypatch):
     """Neither client repeats anything by a rule of its own."""
-    objects.write(f"{url}/a", b"x")
+    store_of(url).write(f"{url}/a", b"x")
     monkeypatch.setattr(retry, "RETRY_SECONDS", 0.0)
     cloud.requests.clear()
     faults = Faults(kinds=("slow down", "cut before"))
     with cloud.failing(faults), pytest.raises(NetworkError, match="cannot read"):
-        objects.read_range(f"{url}/a", 0, 1)
+        store_of(url).fetch(f"{url}/a", [(0, 1)])[0]
     assert len(cloud.requests) <= 2  # aiohttp itself asks again where an idle connection was cut
-
-
-def test_write_when_it_is_forbidden_then_permission_error(cloud):
-    with pytest.raises(PermissionError, match=f"{DENIED}/a"):
-        objects.write(f"{cloud.scheme}://{DENIED}/a", b"x")
 
 
 def test_prepare_when_there_is_no_such_bucket_then_output_error(cloud, corpus):
@@ -265,7 +233,7 @@ def test_prepare_when_there_is_no_such_bucket_then_output_error(cloud, corpus):
 
 def test_prepare_when_input_and_output_are_there_then_the_same_files_as_here(url, corpus, tmp_path):
     manifest = tokenmill.prepare(corpus, tmp_path / "out", **SMALL)
-    objects.upload(f"{url}/in/corpus.parquet", corpus)
+    upload(f"{url}/in/corpus.parquet", corpus)
     made = tokenmill.prepare(f"{url}/in/", f"{url}/out", **SMALL)
     assert made.files == manifest.files
     found = objects_below(dataset_folder(f"{url}/out"))
@@ -286,7 +254,7 @@ def test_prepare_when_killed_then_it_resumes_and_every_command_reads_it(
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
-    assert objects.look(f"{url}/out/tokenmill.json") is None
+    assert store_of(url).look(f"{url}/out/tokenmill.json") is None
     resumed = command(*arguments, "-o", f"{url}/out")
     assert (resumed.communicate()[0], resumed.returncode) == ("", 0)
     assert objects_below(dataset_folder(f"{url}/out")) == files_in(tmp_path / "out")
@@ -295,4 +263,5 @@ def test_prepare_when_killed_then_it_resumes_and_every_command_reads_it(
     outcome("convert", f"{url}/out", f"{url}/converted", "--format", "nanogpt")
     outcome("convert", here, str(tmp_path / "converted"), "--format", "nanogpt")
     converted = (tmp_path / "converted" / "train.bin").read_bytes()
-    assert objects.read(f"{dataset_folder(f'{url}/converted')}/train.bin") == converted
+    path = f"{dataset_folder(f'{url}/converted')}/train.bin"
+    assert store_of(path).read(path) == converted

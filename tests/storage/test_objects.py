@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,8 +20,12 @@ import s3fs
 from s3_server import KINDS, SECRET_KEY, Faults, S3Server
 from tokenmill.dataset.places import WORK_NAME
 from tokenmill.errors import ConfigError, IntegrityError, NetworkError
-from tokenmill.storage import objects, retry
+from tokenmill.storage import retry
+from tokenmill.storage.address import is_url
+from tokenmill.storage.checked_json import checksummed
 from tokenmill.storage.objects import s3 as s3_module
+from tokenmill.storage.objects import store as objects_module
+from tokenmill.storage.store import store_of
 
 MB = 1 << 20
 
@@ -45,75 +50,80 @@ def big_file(tmp_path, monkeypatch) -> Path:
     return path
 
 
+def upload(url: str, path: object) -> str | None:
+    """Put a copy of a local file there."""
+    shutil.copyfile(str(path), f"{path}.copy")
+    return store_of(url).put(f"{path}.copy", url)
+
+
 def test_is_url_when_local_or_of_the_hub_then_no():
     for path in ("s3://b/k", "gs://b", "az://c/k", "memory://x", "abfs://c@account/k"):
-        assert objects.is_url(path), path
+        assert is_url(path), path
     for path in ("/a/b", "a", "hf://datasets/a/b", "C:\\x", "s3:/x", "://x", ""):
-        assert not objects.is_url(path), path
+        assert not is_url(path), path
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"0123456789" * 1000], ids=["empty", "one", "more"])
 def test_read_when_written_then_the_same_bytes(url, data):
-    objects.write(f"{url}/a", data)
-    assert objects.read(f"{url}/a") == data
-    info = objects.look(f"{url}/a")
+    store_of(url).write(f"{url}/a", data)
+    assert store_of(url).read(f"{url}/a") == data
+    info = store_of(url).look(f"{url}/a")
     assert info is not None and info.num_bytes == len(data)
 
 
 def test_read_when_there_is_none_then_file_not_found(url):
-    assert objects.look(f"{url}/a") is None
+    assert store_of(url).look(f"{url}/a") is None
     with pytest.raises(FileNotFoundError, match="some/folder/a"):
-        objects.read(f"{url}/a")
-    objects.write(f"{url}/below/b", b"x")
-    assert objects.look(f"{url}/below") is None  # a folder is no object
+        store_of(url).read(f"{url}/a")
+    store_of(url).write(f"{url}/below/b", b"x")
+    assert store_of(url).look(f"{url}/below") is None  # a folder is no object
 
 
 def test_look_when_the_content_changes_then_so_does_the_tag(url):
-    objects.write(f"{url}/a", b"one")
-    one = objects.look(f"{url}/a")
-    objects.write(f"{url}/a", b"two")
-    assert objects.look(f"{url}/a") != one
-    objects.write(f"{url}/a", b"one")
-    assert objects.look(f"{url}/a") == one
+    store_of(url).write(f"{url}/a", b"one")
+    one = store_of(url).look(f"{url}/a")
+    store_of(url).write(f"{url}/a", b"two")
+    assert store_of(url).look(f"{url}/a") != one
+    store_of(url).write(f"{url}/a", b"one")
+    assert store_of(url).look(f"{url}/a") == one
 
 
 def test_read_ranges_when_many_then_each_in_order_and_exact(url, monkeypatch):
     data = os.urandom(5000)
-    objects.write(f"{url}/a", data)
+    store_of(url).write(f"{url}/a", data)
     ranges = [(i * 7, i * 7 + i) for i in range(100)]
-    assert objects.read_ranges(f"{url}/a", ranges) == [data[a:b] for a, b in ranges]
-    monkeypatch.setattr(objects, "RANGE_BYTES", 333)
-    assert objects.read_ranges(f"{url}/a", [(0, 5000), (1, 334)]) == [data, data[1:334]]
+    assert store_of(url).fetch(f"{url}/a", ranges) == [data[a:b] for a, b in ranges]
+    monkeypatch.setattr(objects_module, "RANGE_BYTES", 333)
+    assert store_of(url).fetch(f"{url}/a", [(0, 5000), (1, 334)]) == [data, data[1:334]]
 
 
 @pytest.mark.parametrize("wanted", [(5, 11), (10, 12), (20, 30)])
 def test_read_ranges_when_the_object_is_shorter_then_integrity_error_at_once(url, s3, wanted):
-    objects.write(f"{url}/a", b"0123456789")
+    store_of(url).write(f"{url}/a", b"0123456789")
     with pytest.raises(IntegrityError, match=r"ends before byte .* it has 10"):
-        objects.read_ranges(f"{url}/a", [wanted])
+        store_of(url).fetch(f"{url}/a", [wanted])
     assert len(s3.requests) < 5
 
 
-def test_read_checksummed_when_some_are_missing_then_none_in_their_place_and_one_request_each(
-    url, s3
-):
-    for i in range(0, 100, 2):
-        objects.write(f"{url}/{i}", str(i).encode())
+def test_read_when_it_has_a_checksum_then_one_request(url, s3):
+    data = checksummed(b'{"number": 1}')
+    store_of(url).write(f"{url}/a", data)
     s3.requests.clear()
-    found = list(objects.read_checksummed(f"{url}/{i}" for i in range(100)))
-    assert found == [str(i).encode() if i % 2 == 0 else None for i in range(100)]
-    assert len(s3.requests) == 100 and all(r.startswith("GET") for r in s3.requests)
+    assert store_of(url).read(f"{url}/a", has_checksum=True) == data
+    with pytest.raises(FileNotFoundError):
+        store_of(url).read(f"{url}/b", has_checksum=True)
+    assert len(s3.requests) == 2 and all(r.startswith("GET") for r in s3.requests)
 
 
 def test_find_when_given_a_prefix_or_a_glob_then_sorted_by_bytes(bucket):
     names = ["d/b.txt", "d/a.txt", "d/B.txt", "d/sub/c.txt", "d/ü.txt", "d2/x.txt"]
     for name in names:
-        objects.write(f"s3://{bucket}/{name}", name.encode())
+        store_of(f"s3://{bucket}/{name}").write(f"s3://{bucket}/{name}", name.encode())
 
     def found(pattern: str) -> list[str]:
         return [
             url.removeprefix(f"s3://{bucket}/")
-            for url, info in objects.find(f"s3://{bucket}/{pattern}")
+            for url, info in store_of(f"s3://{bucket}/{pattern}").find(f"s3://{bucket}/{pattern}")
             if info.num_bytes
         ]
 
@@ -125,35 +135,35 @@ def test_find_when_given_a_prefix_or_a_glob_then_sorted_by_bytes(bucket):
 
 
 def test_create_when_there_is_one_then_false_and_it_stays(url):
-    assert objects.create(f"{url}/a", b"one")
-    assert not objects.create(f"{url}/a", b"two")
-    assert objects.read(f"{url}/a") == b"one"
+    assert store_of(url).create(f"{url}/a", b"one")
+    assert not store_of(url).create(f"{url}/a", b"two")
+    assert store_of(url).read(f"{url}/a") == b"one"
 
 
 def test_swap_when_many_try_at_once_then_one_succeeds(url):
-    objects.create(f"{url}/a", b"before")
+    store_of(url).create(f"{url}/a", b"before")
     outcomes: list[bool] = []
 
     def swap(number: int) -> None:
-        outcomes.append(objects.swap(f"{url}/a", b"before", str(number).encode()))
+        outcomes.append(store_of(url).swap(f"{url}/a", b"before", str(number).encode()))
 
     threads = [threading.Thread(target=swap, args=[number]) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert outcomes.count(True) == 1 and objects.read(f"{url}/a") != b"before"
+    assert outcomes.count(True) == 1 and store_of(url).read(f"{url}/a") != b"before"
 
 
 @pytest.mark.parametrize("kind", ["cut after", "slow down", "cut before"])
 def test_swap_when_an_answer_is_lost_then_the_truth(kind, url, s3):
-    objects.create(f"{url}/a", b"before")
+    store_of(url).create(f"{url}/a", b"before")
     faults = Faults(kinds=(kind,), fraction=0.5, seed=3, only=lambda r: r.startswith("PUT"))
     with s3.failing(faults):
         for number in range(8):
-            before = objects.read(f"{url}/a")
-            assert objects.swap(f"{url}/a", before, str(number).encode())
-            assert objects.read(f"{url}/a") == str(number).encode()
+            before = store_of(url).read(f"{url}/a")
+            assert store_of(url).swap(f"{url}/a", before, str(number).encode())
+            assert store_of(url).read(f"{url}/a") == str(number).encode()
     assert faults.num_injected
 
 
@@ -163,7 +173,7 @@ def test_create_when_many_try_at_once_then_one_succeeds(url):
 
     def attempt(number: int) -> None:
         together.wait()
-        outcomes.append(objects.create(f"{url}/a", str(number).encode()))
+        outcomes.append(store_of(url).create(f"{url}/a", str(number).encode()))
 
     threads = [threading.Thread(target=attempt, args=(i,)) for i in range(8)]
     for thread in threads:
@@ -179,16 +189,16 @@ def test_everything_when_half_of_the_requests_fail_then_right_all_the_same(url, 
     url = f"{url}/{WORK_NAME}/plan"  # where uploads whose beginning went unheard are aborted
     with s3.failing(Faults(seed=3, fraction=0.5, kinds=(kind,), slow_seconds=0.02)) as faults:
         for i in range(3):
-            objects.write(f"{url}/{i}", data)
-            assert objects.read(f"{url}/{i}") == data
-            assert objects.read_ranges(f"{url}/{i}", [(5, 50), (9, 99_999)])[1] == data[9:99999]
-            objects.create(f"{url}/created", data)
-            assert objects.read(f"{url}/created") == data
-        objects.upload(f"{url}/big", str(big_file))
-        assert objects.read(f"{url}/big") == big_file.read_bytes()
-        assert len(objects.find(url)) == 5
-        objects.remove(f"{url}/0")
-        objects.remove_below(url)
+            store_of(url).write(f"{url}/{i}", data)
+            assert store_of(url).read(f"{url}/{i}") == data
+            assert store_of(url).fetch(f"{url}/{i}", [(5, 50), (9, 99_999)])[1] == data[9:99999]
+            store_of(url).create(f"{url}/created", data)
+            assert store_of(url).read(f"{url}/created") == data
+        upload(f"{url}/big", str(big_file))
+        assert store_of(url).read(f"{url}/big") == big_file.read_bytes()
+        assert len(store_of(url).find(url)) == 5
+        store_of(url).remove(f"{url}/0")
+        store_of(url).remove_folder(url)
     assert faults.num_injected > 10
     assert not s3.keys(url.split("/")[2]) and not s3.uploads(url.split("/")[2])
 
@@ -196,24 +206,24 @@ def test_everything_when_half_of_the_requests_fail_then_right_all_the_same(url, 
 def test_read_when_an_answer_is_cut_to_zeros_by_s3fs_then_ours_is_not(url, s3, monkeypatch):
     """s3fs itself returns a whole object of the right length whose second half is zeros."""
     data = os.urandom(100_000)
-    objects.write(f"{url}/a", data)
-    monkeypatch.setattr(objects, "RANGE_BYTES", 10_000)
+    store_of(url).write(f"{url}/a", data)
+    monkeypatch.setattr(objects_module, "RANGE_BYTES", 10_000)
     with s3.failing(Faults(fraction=0.5, kinds=("wrong length",), only=_is_get)):
-        assert objects.read(f"{url}/a") == data
+        assert store_of(url).read(f"{url}/a") == data
         theirs = s3fs.S3FileSystem().cat_file(f"{url}/a", chunksize=10_000)
     assert len(theirs) == len(data) and theirs != data
 
 
 def test_requests_when_the_budget_is_used_up_then_network_error(url, s3, monkeypatch):
     monkeypatch.setattr(retry, "RETRY_SECONDS", 1.0)
-    objects.write(f"{url}/a", b"x")
+    store_of(url).write(f"{url}/a", b"x")
     tries = len(s3.requests)
     said = r"cannot read .*/a: .*reduce your request rate"
     with s3.failing(Faults(kinds=("slow down",))), pytest.raises(NetworkError, match=said):
-        objects.read_range(f"{url}/a", 0, 1)
+        store_of(url).fetch(f"{url}/a", [(0, 1)])[0]
     assert len(s3.requests) - tries >= 2
     assert NetworkError.exit_code == 8
-    assert objects.read(f"{url}/a") == b"x"
+    assert store_of(url).read(f"{url}/a") == b"x"
 
 
 def test_requests_when_another_bucket_has_answered_then_this_one_is_waited_for(
@@ -221,7 +231,7 @@ def test_requests_when_another_bucket_has_answered_then_this_one_is_waited_for(
 ):
     monkeypatch.setattr(retry, "UNREACHABLE_SECONDS", 0.0)
     other = f"s3://{s3.new_bucket()}/a"
-    objects.write(f"{url}/a", b"x")
+    store_of(url).write(f"{url}/a", b"x")
     failed: list[str] = []
 
     def fails_first(request: str) -> bool:
@@ -229,7 +239,7 @@ def test_requests_when_another_bucket_has_answered_then_this_one_is_waited_for(
         return len(failed) <= 3
 
     with s3.failing(Faults(kinds=("cut before",), only=fails_first)):
-        objects.write(other, b"x")
+        store_of(other).write(other, b"x")
     assert len(failed) > 3
 
 
@@ -256,8 +266,8 @@ def test_patience_when_nobody_answers_then_used_up_to_the_last_second(monkeypatc
 def test_requests_when_nobody_answers_then_network_error(tmp_path, s3):
     """A process of its own: clients are kept for as long as a process lives."""
     script = (
-        "from tokenmill.storage import objects, retry; retry.UNREACHABLE_SECONDS = 0.5\n"
-        "try: objects.read('s3://bucket/key')\n"
+        "from tokenmill.storage import retry, store; retry.UNREACHABLE_SECONDS = 0.5\n"
+        "try: store.store_of('s3://bucket/key').read('s3://bucket/key')\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
     environment = {**os.environ, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
@@ -273,10 +283,10 @@ def test_upload_when_it_fails_for_good_then_its_parts_are_aborted(
     url, bucket, s3, big_file, monkeypatch, kind
 ):
     monkeypatch.setattr(retry, "RETRY_SECONDS", 0.2)
-    objects.write(f"{url}/before", b"")
+    store_of(url).write(f"{url}/before", b"")
     only_parts = Faults(kinds=(kind,), only=lambda request: "partNumber=2" in request)
     with s3.failing(only_parts), pytest.raises(NetworkError):
-        objects.upload(f"{url}/big", str(big_file))
+        upload(f"{url}/big", str(big_file))
     assert not s3.uploads(bucket)
     assert s3.keys(bucket) == ["some/folder/before"]
 
@@ -300,8 +310,8 @@ def aborting(s3: S3Server, bucket: str, part: int, aborted: list[object]) -> Cal
 def test_upload_when_another_aborts_it_then_it_begins_again(url, bucket, s3, big_file):
     aborted: list[object] = []
     with s3.failing(Faults(only=aborting(s3, bucket, 2, aborted))):
-        objects.upload(f"{url}/big", str(big_file))
-    assert aborted and objects.read(f"{url}/big") == big_file.read_bytes()
+        upload(f"{url}/big", str(big_file))
+    assert aborted and store_of(url).read(f"{url}/big") == big_file.read_bytes()
     assert not s3.uploads(bucket)
 
 
@@ -309,7 +319,7 @@ def test_upload_when_another_aborts_it_at_its_end_then_the_old_object_is_not_tak
     url, bucket, s3, big_file
 ):
     """An object of the same size has the name already."""
-    objects.write(f"{url}/big", bytes(big_file.stat().st_size))
+    store_of(url).write(f"{url}/big", bytes(big_file.stat().st_size))
     client = s3.client()
     aborted = []
 
@@ -323,8 +333,8 @@ def test_upload_when_another_aborts_it_at_its_end_then_the_old_object_is_not_tak
         return False
 
     with s3.failing(Faults(only=abort)):
-        objects.upload(f"{url}/big", str(big_file))
-    assert aborted and objects.read(f"{url}/big") == big_file.read_bytes()
+        upload(f"{url}/big", str(big_file))
+    assert aborted and store_of(url).read(f"{url}/big") == big_file.read_bytes()
 
 
 def test_upload_when_done_then_its_sha256_is_found_until_somebody_replaces_it(
@@ -332,23 +342,23 @@ def test_upload_when_done_then_its_sha256_is_found_until_somebody_replaces_it(
 ):
     (tmp_path / "small").write_bytes(b"0123456789")
     for path in (big_file, tmp_path / "small"):
-        sha256 = objects.upload(f"{url}/a", str(path))
+        sha256 = upload(f"{url}/a", str(path))
         assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-        info = objects.look(f"{url}/a")
+        info = store_of(url).look(f"{url}/a")
         assert info is not None and info.sha256 == sha256
         data = bytes(path.stat().st_size)  # as large
         s3.client().put_object(Bucket=bucket, Key="some/folder/a", Body=data)
-        replaced = objects.look(f"{url}/a")
+        replaced = store_of(url).look(f"{url}/a")
         assert replaced is not None and replaced.sha256 is None
         assert replaced.num_bytes == info.num_bytes
 
 
 def test_look_when_a_tool_left_an_object_for_a_folder_then_it_is_none(url, bucket, s3):
     s3.client().put_object(Bucket=bucket, Key="some/folder/", Body=b"")
-    assert objects.look(url) is None
-    assert objects.look(f"{url}/") is None
-    assert objects.look(f"s3://{bucket}") is None
-    assert objects.look(f"s3://{bucket}/") is None
+    assert store_of(url).look(url) is None
+    assert store_of(url).look(f"{url}/") is None
+    assert store_of(f"s3://{bucket}").look(f"s3://{bucket}") is None
+    assert store_of(f"s3://{bucket}/").look(f"s3://{bucket}/") is None
 
 
 def test_abort_uploads_when_a_crash_left_some_then_only_those_of_the_plan_are_aborted(
@@ -361,24 +371,24 @@ def test_abort_uploads_when_a_crash_left_some_then_only_those_of_the_plan_are_ab
     shards = "some/folder/0123456789abcdef"
     for key in (*others, f"{work}/plan/a", f"{work}/plan/parts/b", f"{shards}/train.bin"):
         client.create_multipart_upload(Bucket=bucket, Key=key)
-    assert objects.abort_uploads_below(f"{url}/{WORK_NAME}/plan") == 2
-    assert objects.abort_uploads_below(f"{url}/0123456789abcdef") == 1
+    store_of(url).sweep(f"{url}/{WORK_NAME}/plan", ())
+    store_of(url).sweep(f"{url}/0123456789abcdef", ())
     assert sorted(s3.uploads(bucket)) == sorted(others)
     for prefix in (f"s3://{bucket}", url, f"{url}/{WORK_NAME}", f"{url}/{WORK_NAME}/"):
         with pytest.raises(ValueError, match="not one run's prefix"):
-            objects.abort_uploads_below(prefix)
-    objects.remove_below(url)
+            store_of(prefix).sweep(prefix, ())
+    store_of(url).remove_folder(url)
     assert sorted(s3.uploads(bucket)) == sorted(others)
-    objects.remove_below(f"{url}/{WORK_NAME}/plan2")
+    store_of(url).remove_folder(f"{url}/{WORK_NAME}/plan2")
     assert sorted(s3.uploads(bucket)) == sorted(set(others) - {f"{work}/plan2/a"})
 
 
 def test_remove_below_when_a_neighbour_begins_alike_then_it_stays(url, bucket, s3):
     for key in ("a", "sub/b"):
-        objects.write(f"{url}/{key}", b"x")
-    objects.write(f"{url}2/c", b"x")
-    objects.remove_below(url)
-    objects.remove(f"{url}/never there")
+        store_of(url).write(f"{url}/{key}", b"x")
+    store_of(url).write(f"{url}2/c", b"x")
+    store_of(url).remove_folder(url)
+    store_of(url).remove(f"{url}/never there")
     assert s3.keys(bucket) == ["some/folder2/c"]
 
 
@@ -394,7 +404,7 @@ SECRET_URLS = [
 @pytest.mark.parametrize("secret", SECRET_URLS)
 def test_url_when_it_carries_credentials_then_refused_and_not_shown(secret):
     with pytest.raises(ConfigError, match="credentials do not belong in a URL") as caught:
-        objects.read(secret)
+        store_of(secret).read(secret)
     assert SECRET_KEY not in str(caught.value)
     assert "AWS_PROFILE" in str(caught.value)
 
@@ -406,19 +416,19 @@ def test_url_when_the_client_is_not_installed_then_says_what_to_install(scheme, 
     known = sys.modules[fsspec.filesystem.__module__]._registry
     monkeypatch.delitem(known, scheme, raising=False)
     with pytest.raises(ConfigError) as caught:
-        objects.read(f"{scheme}://not-asked-before/x")
+        store_of(f"{scheme}://not-asked-before/x").read(f"{scheme}://not-asked-before/x")
     assert caught.value.hint == f"pip install 'tokenmill[{extra}]'"
 
 
 def test_url_when_its_scheme_is_unknown_then_config_error():
     with pytest.raises(ConfigError, match="nope:// is not known"):
-        objects.read("nope://bucket/x")
+        store_of("nope://bucket/x").read("nope://bucket/x")
 
 
 def test_requests_when_there_are_no_credentials_then_says_how_to_give_some(s3):
     script = (
-        "from tokenmill.storage import objects\n"
-        "try: objects.read('s3://bucket/key')\n"
+        "from tokenmill.storage import store\n"
+        "try: store.store_of('s3://bucket/key').read('s3://bucket/key')\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
     environment = {k: v for k, v in os.environ.items() if "KEY" not in k}
@@ -432,20 +442,19 @@ def test_requests_when_there_are_no_credentials_then_says_how_to_give_some(s3):
 def test_another_client_when_it_is_fsspecs_own_then_it_works_alike(tmp_path):
     """Whatever fsspec knows: here its store in memory."""
     url = "memory:///somewhere/folder"
-    assert objects.create(f"{url}/a", b"one")
-    assert not objects.create(f"{url}/a", b"two")
-    assert objects.read(f"{url}/a") == b"one"
+    assert store_of(url).create(f"{url}/a", b"one")
+    assert not store_of(url).create(f"{url}/a", b"two")
+    assert store_of(url).read(f"{url}/a") == b"one"
     (tmp_path / "file").write_bytes(b"0123456789")
-    assert objects.upload(f"{url}/b", str(tmp_path / "file")) is None
-    info = objects.look(f"{url}/b")
+    assert upload(f"{url}/b", str(tmp_path / "file")) is None
+    info = store_of(url).look(f"{url}/b")
     assert info is not None and info.num_bytes == 10 and info.sha256 is None
-    assert objects.read_ranges(f"{url}/b", [(2, 4), (0, 1)]) == [b"23", b"0"]
+    assert store_of(url).fetch(f"{url}/b", [(2, 4), (0, 1)]) == [b"23", b"0"]
     with pytest.raises(IntegrityError):
-        objects.read_range(f"{url}/b", 5, 11)
-    assert [found for found, _ in objects.find(url)] == [f"{url}/a", f"{url}/b"]
-    assert list(objects.read_checksummed([f"{url}/a", f"{url}/c"])) == [b"one", None]
-    objects.remove_below(url)
-    assert objects.find(url) == []
+        store_of(url).fetch(f"{url}/b", [(5, 11)])[0]
+    assert [found for found, _ in store_of(url).find(url)] == [f"{url}/a", f"{url}/b"]
+    store_of(url).remove_folder(url)
+    assert store_of(url).find(url) == []
 
 
 def _is_get(request: str) -> bool:
@@ -455,7 +464,7 @@ def _is_get(request: str) -> bool:
 def test_server_when_asked_for_faults_then_as_many_as_asked(s3: S3Server, bucket):
     with s3.failing(Faults(seed=1, fraction=0.05, kinds=("slow",), slow_seconds=0.0)) as faults:
         for i in range(200):
-            objects.write(f"s3://{bucket}/{i}", b"x")
+            store_of(f"s3://{bucket}/{i}").write(f"s3://{bucket}/{i}", b"x")
     assert 2 <= faults.num_injected <= 25
 
 

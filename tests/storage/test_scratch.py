@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tokenmill.storage import scratch
-from tokenmill.storage.store import store_of
+from tokenmill.storage.store import new_file
 
 
 @pytest.fixture(autouse=True)
@@ -58,13 +58,13 @@ def test_folder_of_another_machine_stays(temporary, monkeypatch):
 def test_file_for_a_bucket_when_its_process_is_killed_then_the_next_one_removes_it(temporary):
     pid = os.fork()
     if pid == 0:
-        with store_of("memory://b").new_file("memory://b", "000000.part") as file:
+        with new_file("memory://b/000000.part") as file:
             file.write(b"tokens")
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(pid, 0)
     [left] = temporary.iterdir()
     assert [file.name for file in left.iterdir()] == ["000000.part"]
     aged(left)
-    with store_of("memory://b").new_file("memory://b", "000000.part") as file:
+    with new_file("memory://b/000000.part") as file:
         file.commit()
     assert not list(temporary.iterdir())

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -35,7 +34,6 @@ from tokenmill.assemble.writing import created
 from tokenmill.encode.ledger import Ledger, save_if_grown
 from tokenmill.encode.record import PARTS_NAME, RECORDS_NAME, SPLITS, PartRecord
 from tokenmill.formats import Layout, Shard, SideFile, get_format
-from tokenmill.storage.store import store_of
 
 # The bound on tasks waiting to be handed out. A resumed run could have a hundred thousand at once,
 # of 10 kB each; more are cut as these finish.
@@ -65,13 +63,14 @@ class Output:
 class Books:
     """The streams of an assembly, from any source."""
 
-    def __init__(self, work: str, plan_id: str) -> None:
+    def __init__(self, work: str, plan_id: str, folders: Iterable[str] = ()) -> None:
+        """`folders` are others of the work folder that this run writes to."""
         self.folder = shards_folder(work)
         self.due: collections.deque[ShardTask] = collections.deque()  # not handed out yet
         self._work = work
         self._plan_id = plan_id
         self._streams: list[ShardStream] = []
-        make_folders(work)
+        make_folders(work, folders)
 
     def add_stream(self, layout: Layout, number: int, source: TokenSource) -> ShardStream:
         """Add the next stream, whose tasks read from `source`."""
@@ -112,11 +111,7 @@ class Assembly(Books):
         num_buckets: int,
         sidecars: Sidecars | None = None,
     ) -> None:
-        super().__init__(work, plan_id)
-        for name in (PARTS_NAME, RECORDS_NAME):  # perhaps a million files, scanned once
-            folder = os.path.join(work, name)
-            store_of(work).make_folder(folder)
-            store_of(work).remove_temporaries(folder)
+        super().__init__(work, plan_id, (PARTS_NAME, RECORDS_NAME))
         self._layout = layout
         self._options = options
         self._num_slices = num_slices

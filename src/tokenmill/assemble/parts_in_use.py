@@ -13,7 +13,6 @@ import os
 
 from tokenmill.assemble.task import Place, ShardTask
 from tokenmill.encode.record import SPLITS, part_path
-from tokenmill.storage import files
 from tokenmill.storage.checked_json import checked_object, checksummed
 from tokenmill.storage.store import store_of
 
@@ -25,7 +24,7 @@ PartFile = tuple[int, int]  # split, slice
 def are_removed_early(work: str) -> bool:
     """Whether parts are removed as soon as no task needs them. If a removal takes a request, parts
     stay until the dataset is complete: removing them would delay the workers."""
-    return store_of(work).has_quick_calls
+    return store_of(work).is_local
 
 
 class PartsInUse:
@@ -50,7 +49,8 @@ class PartsInUse:
         """Remove the part files of a slice whose part was replaced. If the new part is lost, the
         slice is encoded again."""
         if self._are_removed_early:
-            files.remove_all([part_path(self._work, index, split) for split in range(len(SPLITS))])
+            paths = [part_path(self._work, index, split) for split in range(len(SPLITS))]
+            store_of(self._work).remove(*paths)
 
     def keep(self, file: PartFile) -> None:
         """Note that a part file is needed until the end."""
@@ -95,7 +95,7 @@ class PartsInUse:
         if self._unused and len(self._unused) >= self._used.num_ranges // RANGES_PER_FILE:
             self._used.save(self._work)
             for split, index in self._unused:
-                files.remove(part_path(self._work, index, split))
+                store_of(self._work).remove(part_path(self._work, index, split))
             self._unused = []
 
 
@@ -109,7 +109,7 @@ class UsedParts:
     def of(work: str) -> UsedParts:
         """What an earlier attempt saved; empty if that is missing or damaged."""
         try:
-            ranges = checked_object(files.read_file(os.path.join(work, _USED_NAME)))["used"]
+            ranges = checked_object(store_of(work).read(os.path.join(work, _USED_NAME)))["used"]
             return UsedParts([[[int(a), int(b)] for a, b in of_split] for of_split in ranges])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return UsedParts()
@@ -126,7 +126,7 @@ class UsedParts:
 
     def save(self, work: str) -> None:
         data = checksummed(json.dumps({"used": self._ranges}).encode())
-        files.write_file(os.path.join(work, _USED_NAME), data, is_durable=False)
+        store_of(work).write(os.path.join(work, _USED_NAME), data, is_durable=False)
 
     def add(self, split: int, index: int) -> None:
         ranges = self._ranges[split]

@@ -17,6 +17,7 @@ from tokenmill.encode.record import (
     part_path,
     recorded_indices,
 )
+from tokenmill.storage.hashing import file_digest
 from tokenmill.storage.objects import in_parallel
 from tokenmill.storage.store import store_of
 
@@ -35,7 +36,7 @@ def earlier_records(
         in_files = [index for index in recorded_indices(job.work) if index in indices]
         for index in in_files:
             records.discard(index)  # its file counts, even if it is damaged
-    has_quick_calls = store_of(job.work).has_quick_calls
+    is_local = store_of(job.work).is_local
 
     def checked(record: PartRecord) -> tuple[PartRecord, bool]:
         return record, _is_whole(job.work, record, used)
@@ -55,7 +56,7 @@ def earlier_records(
         for record in itertools.chain(saved, filed):
             needed = needed_files(job.work, record, used)
             is_large = any(file.num_bytes > _SMALL_BYTES for file in needed)
-            if needed and (is_large or not has_quick_calls):
+            if needed and (is_large or not is_local):
                 yield record
             else:
                 settle(record, not needed or _is_whole(job.work, record, used))
@@ -87,8 +88,12 @@ def needed_files(work: str, record: PartRecord, used: UsedParts) -> list[NeededF
 
 def _is_whole(work: str, record: PartRecord, used: UsedParts) -> bool:
     """Whether the files that are still needed match their record."""
-    store = store_of(work)
-    return all(
-        store.is_whole(file.path, file.num_bytes, file.checksum, PART_CHECKSUM())
-        for file in needed_files(work, record, used)
-    )
+    return all(_is_unchanged(file) for file in needed_files(work, record, used))
+
+
+def _is_unchanged(file: NeededFile) -> bool:
+    """Whether a file that was not made durable is as it was; a crash does not change an object."""
+    store = store_of(file.path)
+    if store.size(file.path) != file.num_bytes:
+        return False
+    return not store.is_local or file_digest(file.path, PART_CHECKSUM()) == file.checksum

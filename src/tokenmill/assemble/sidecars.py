@@ -31,8 +31,7 @@ from tokenmill.encode.record import SPLITS, PartRecord
 from tokenmill.errors import DamagedWorkError
 from tokenmill.formats import Create, Layout
 from tokenmill.formats.parquet_sink import Sink
-from tokenmill.storage import files
-from tokenmill.storage.store import store_of
+from tokenmill.storage.store import each, save_record, store_of, wait_for
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -93,7 +92,7 @@ class KeptParts:
             (*block.key[:1], num_buckets * block.key[1], block.key[2], num_buckets * block.key[3])
             for block in self.blocks(records)
         ]
-        files.write_record(self._chunks_path, np.array(rows, "<i8").tobytes())
+        save_record(self._chunks_path, np.array(rows, "<i8").tobytes())
 
     def rows(self, stretch: Stretch) -> pa.Table:
         """The kept rows of a stretch's documents."""
@@ -116,7 +115,7 @@ class KeptParts:
             *file, first = chunk
             return list(reader.batches(KeptFile(*file), first + bucket, first + bucket + 1))
 
-        batches = list(itertools.chain(*store_of(self.work).mapped(read, self._chunks)))
+        batches = list(itertools.chain(*each(store_of(self.work), read, self._chunks)))
         if not batches:
             return schema.empty_table()
         table = pa.Table.from_batches(batches).combine_chunks()
@@ -129,8 +128,8 @@ class KeptParts:
 
     @functools.cached_property
     def _chunks(self) -> Sequence[tuple[int, ...]]:
-        files.wait_for(self._chunks_path)
-        rows = np.frombuffer(files.read_file(self._chunks_path), "<i8")
+        wait_for(self._chunks_path)
+        rows = np.frombuffer(store_of(self.work).read(self._chunks_path), "<i8")
         if len(rows) % 4:
             raise DamagedWorkError(
                 f"{self._chunks_path} is damaged", hint="start again: --overwrite"

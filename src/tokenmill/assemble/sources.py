@@ -25,9 +25,8 @@ from tokenmill.encode.part_sums import checked_stretch, twice
 from tokenmill.encode.record import PartChunk, PartRecord, part_path
 from tokenmill.errors import ConflictError, DamagedWorkError
 from tokenmill.formats import DTYPE_BYTES
-from tokenmill.storage import files
 from tokenmill.storage.objects import in_parallel
-from tokenmill.storage.store import store_of
+from tokenmill.storage.store import each, save_record, store_of, wait_for
 
 # Small enough to stay in the CPU cache between read, hash and write: 4 MB took three times the CPU.
 COPY_BYTES = 256 << 10
@@ -45,7 +44,7 @@ def _visible_part(work: str, slice_index: int, split: int) -> str:
     """The path of a part that has a record, once it is visible here: another machine may have
     written it."""
     path = part_path(work, slice_index, split)
-    files.wait_for(path)
+    wait_for(path)
     return path
 
 
@@ -132,7 +131,7 @@ class ShuffledParts:
             )
         ]
         data = np.array(rows, "<i8").tobytes()
-        files.write_record(self._chunks_path, data)
+        save_record(self._chunks_path, data)
 
     def blocks(self) -> Iterator[Block]:
         """The buckets; call `save_chunks` first."""
@@ -167,11 +166,11 @@ class ShuffledParts:
     def _read(self, key: tuple[int, ...], has_tokens: bool) -> Iterator[tuple[Any, ...]]:
         """(lengths, keys, tokens) of the bucket's documents, chunk by chunk."""
         read = functools.partial(self._read_chunk, key[0], has_tokens)
-        return store_of(self.work).mapped(read, self._chunks)
+        return each(store_of(self.work), read, self._chunks)
 
     def _read_chunk(self, bucket: int, has_tokens: bool, chunk: SplitChunk) -> tuple[Any, ...]:
         path = self._path(chunk)
-        with _part_expected(path), files.range_reader(path) as read:
+        with _part_expected(path), store_of(self.work).range_reader(path) as read:
             read_bucket = functools.partial(
                 bucket_of, read, chunk, bucket, DTYPE_BYTES[self.dtype] if has_tokens else 0
             )
@@ -180,7 +179,7 @@ class ShuffledParts:
     def _directory(self, chunk: SplitChunk) -> npt.NDArray[np.uint64]:
         """The documents and tokens before each bucket, and in all."""
         path = self._path(chunk)
-        with _part_expected(path), files.range_reader(path) as read:
+        with _part_expected(path), store_of(self.work).range_reader(path) as read:
             read_directory = functools.partial(directory_of, read, chunk, self.num_buckets)
             return twice(read_directory, self.work, chunk.slice_index, path)[:, :2]
 
@@ -193,8 +192,8 @@ class ShuffledParts:
 
     @functools.cached_property
     def _chunks(self) -> Sequence[SplitChunk]:
-        files.wait_for(self._chunks_path)
-        rows = np.frombuffer(files.read_file(self._chunks_path), "<i8")
+        wait_for(self._chunks_path)
+        rows = np.frombuffer(store_of(self.work).read(self._chunks_path), "<i8")
         if len(rows) % len(SplitChunk._fields):
             raise DamagedWorkError(
                 f"{self._chunks_path} is damaged", hint="start again: --overwrite"

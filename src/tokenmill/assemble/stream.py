@@ -209,7 +209,7 @@ class ShardStream:
 
 def _pieces_of(layout: Layout, format_: Format, work: str) -> Pieces:
     """The piece sizes of a raw file, if its store supports pieces; else one piece per shard."""
-    if not store_of(work).has_pieces or not format_.traits.is_raw:
+    if not store_of(work).is_local or not format_.traits.is_raw:
         return WHOLE
     width = DTYPE_BYTES[layout.dtype]
     header = format_.header(layout.shard_tokens or 0, layout.dtype)

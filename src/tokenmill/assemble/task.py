@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tokenmill.encode.record import SPLITS
 from tokenmill.formats import Layout, SideFile
-from tokenmill.storage import files
 from tokenmill.storage.checked_json import checked_object, checksummed
-from tokenmill.storage.store import store_of
+from tokenmill.storage.store import save_record, store_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -199,7 +198,7 @@ class ShardRecord:
 
     def save(self, work: str) -> None:
         data = json.dumps(dataclasses.asdict(self), sort_keys=True).encode()
-        files.write_record(task_path(work, *self.place), checksummed(data))
+        save_record(task_path(work, *self.place), checksummed(data))
 
     @staticmethod
     def from_plain(plain: dict[str, Any]) -> ShardRecord:
@@ -223,21 +222,28 @@ def task_path(work: str, stream: int, shard: int, piece: int, folder: str = _TAS
 def shards_folder(work: str) -> str:
     """The folder of a run's shards: beside its other work until they are moved into place, or, in
     a bucket, where nothing can be moved, the folder of the finished dataset."""
-    if store_of(work).has_renames:
+    if store_of(work).is_local:
         return os.path.join(work, SHARDS_NAME)
     return os.path.join(os.path.dirname(os.path.dirname(work)), os.path.basename(work))
 
 
-def make_folders(work: str) -> None:
-    """Make the folders that tasks write to, and remove what killed tasks have left there."""
-    files.make_work_folders(work, (SHARDS_NAME, _TASKS_NAME, _LENGTHS_NAME))
-    files.make_work_folders(shards_folder(work), ())
+def make_folders(work: str, names: Iterable[str]) -> None:
+    """Make these folders and those that tasks write to, and remove what killed attempts have left
+    there."""
+    store = store_of(work)
+    names = (*names, SHARDS_NAME, _TASKS_NAME, _LENGTHS_NAME)
+    for name in names:
+        store.make_folder(os.path.join(work, name))
+    store.sweep(work, names)
+    if not store.is_local:
+        store.sweep(shards_folder(work), ())
 
 
 def saved_record(work: str, plan_id: str, place: Place) -> ShardRecord | None:
     """The record of an earlier attempt; None if it is missing, damaged or of another plan."""
     try:
-        record = ShardRecord.from_plain(checked_object(files.read_file(task_path(work, *place))))
+        data = store_of(work).read(task_path(work, *place))
+        record = ShardRecord.from_plain(checked_object(data))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
     return record if (record.plan_id, record.place) == (plan_id, place) else None

@@ -38,11 +38,11 @@ from tokenmill.encode.part import PART_CHECKSUM
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES, Contents, File, Layout, SideFile, get_format
-from tokenmill.storage import files
+from tokenmill.storage import disk
 from tokenmill.storage.file_piece import FilePiece
-from tokenmill.storage.hashing import Proof
+from tokenmill.storage.hashing import sha256_at
 from tokenmill.storage.new_file import NewFile
-from tokenmill.storage.store import store_of
+from tokenmill.storage.store import new_file, staging_folder, store_of, wait_for
 
 # The distance between marks (the number of EOT ids so far) in a long shard. With marks, a search
 # for a document does not start at the beginning; searching 16M tokens takes milliseconds.
@@ -62,7 +62,7 @@ def drafted(task: ShardTask) -> Draft:
         return Draft(task, record, "", is_saved=True)
     held = contextlib.ExitStack()
     try:
-        staging = held.enter_context(store_of(task.work).staging(_folder(task)))
+        staging = held.enter_context(staging_folder(_folder(task)))
         draft = _Writing(task, staging).draft()
         if draft.file is not None:
             held.callback(draft.file.close)
@@ -106,8 +106,12 @@ class Draft:
         if self.record.num_bytes:
             names.insert(0, shard_name(self.task))
         with self.held:
-            folder = _folder(self.task)
-            tags = store_of(folder).deliver(self.staging, folder, names, self.file)
+            store, folder, tags = store_of(self.task.work), _folder(self.task), {}
+            if not store.is_local:
+                for name in names:
+                    tags[name] = store.put(f"{self.staging}/{name}", f"{folder}/{name}")
+            elif self.file is not None:  # all other files are committed already
+                self.file.sync()
             self.record = dataclasses.replace(self.record, tags=tags)
             self.record.save(self.task.work)
         self.is_saved = True
@@ -146,25 +150,26 @@ def _byte_of(task: ShardTask) -> int:
 
 
 def _is_intact(task: ShardTask, record: ShardRecord) -> bool:
-    """Whether the record describes this stretch and its files are unchanged."""
+    """Whether the record describes this stretch and the bytes of its files are unchanged."""
     if record.end != task.end:
         return False
-    folder = _folder(task)
-    return all(
-        store_of(folder).is_intact(os.path.join(folder, name), proof)
-        for name, proof in _proofs(task, record)
+    store, folder = store_of(task.work), _folder(task)
+
+    def has(name: str, start: int, num_bytes: int, sha256: tuple[str, ...], pieces: bool) -> bool:
+        path = os.path.join(folder, name)
+        if not store.is_local:
+            found = store.stat(path)
+            return found is not None and found.sha256 == record.tags.get(name)
+        return sha256_at(path, start, start + num_bytes, pieces) == sha256
+
+    if not all(
+        has(file.name, 0, file.num_bytes, (file.sha256,), False) for file in record.side_files
+    ):
+        return False
+    is_raw = get_format(task.layout.format).traits.is_raw
+    return not record.num_bytes or has(
+        shard_name(task), _byte_of(task), record.num_bytes, record.sha256, is_raw
     )
-
-
-def _proofs(task: ShardTask, record: ShardRecord) -> Iterator[tuple[str, Proof]]:
-    """Each file of the record, with its proof."""
-    for file in record.side_files:
-        tag = record.tags.get(file.name)
-        yield file.name, Proof(0, file.num_bytes, (file.sha256,), False, tag)
-    if record.num_bytes:
-        name, is_raw = shard_name(task), get_format(task.layout.format).traits.is_raw
-        tag = record.tags.get(name)
-        yield name, Proof(_byte_of(task), record.num_bytes, record.sha256, is_raw, tag)
 
 
 class _Writing:
@@ -184,7 +189,7 @@ class _Writing:
 
     def draft(self) -> Draft:
         if os.path.dirname(self._name):
-            files.make_folder(os.path.dirname(os.path.join(self._staging, self._name)))
+            disk.make_folder(os.path.dirname(os.path.join(self._staging, self._name)))
         if self._task.piece == SIDE_FILES:
             return self._draft_side_files()
         if self._task.piece == SIDECAR:
@@ -215,8 +220,8 @@ class _Writing:
         task = self._task
         paths = [task.lengths_path(piece) for piece in range(task.num_pieces)]
         for path in paths:
-            files.wait_for(path)
-        found = b"".join(map(files.read_file, paths))
+            wait_for(path)
+        found = b"".join(map(store_of(task.work).read, paths))
         self._write_side_files(task.shard_tokens, np.frombuffer(found, "<u4"))
         return self._with_side_files(self._record)
 
@@ -229,7 +234,7 @@ class _Writing:
         task, layout = self._task, self._layout
         lengths = self._lengths() if layout.has_boundaries else None
         tail = Tail()
-        with files.new_file(self._staging, f"{self._name}.tokens", PART_CHECKSUM()) as scratch:
+        with new_file(f"{self._staging}/{self._name}.tokens", PART_CHECKSUM()) as scratch:
             self._copy_tokens(scratch)
             tokens = _mapped(scratch.path, self._dtype, 0, task.num_tokens)
             if layout.seq_len and self._format.traits.boundaries:
@@ -271,7 +276,7 @@ class _Writing:
 
     def _save_lengths(self, lengths: npt.NDArray[np.uint32]) -> None:
         path = self._task.lengths_path(self._task.piece)
-        files.write_file(path, lengths.astype("<u4", copy=False).tobytes())
+        store_of(path).write(path, lengths.astype("<u4", copy=False).tobytes())
 
     def _write_side_files(self, num_tokens: int, lengths: npt.NDArray[np.uint32] | None) -> None:
         path = os.path.join(self._staging, self._name)
@@ -332,7 +337,7 @@ class EotScan:
 def created(folder: str, name: str) -> Iterator[NewFile]:
     """A new file of a dataset, by its name relative to the folder."""
     path = os.path.join(folder, name)
-    with files.new_file(os.path.dirname(path), os.path.basename(path)) as file:
+    with new_file(path) as file:
         yield file
         file.commit()
 

@@ -84,7 +84,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tokenmill.cli.signals import Interrupted, SignalStop
-    from tokenmill.storage.objects import require_lasting, require_output
+    from tokenmill.storage.address import require_lasting, require_output
 
     require_output(arguments.out)
     require_lasting(arguments.out)

@@ -14,6 +14,7 @@ from tokenmill.cli import prepare
 from tokenmill.cli.run_options import add_option
 from tokenmill.cli.screen import printable
 from tokenmill.cli.usage import CommandParser
+from tokenmill.storage.store import exists
 
 if TYPE_CHECKING:
     from tokenmill.config import Config
@@ -61,14 +62,13 @@ def require_own(out: str, stdlib: str) -> None:
     from tokenmill.dataset.places import WORK_NAME, plan_path
     from tokenmill.dataset.publication import settle
     from tokenmill.errors import ConflictError
-    from tokenmill.storage import files
     from tokenmill.storage.store import store_of
 
-    if not store_of(out).has_locks:
+    if not store_of(out).is_local:
         return  # in a bucket, every run gets a folder of its own
     settle(out)
-    names = set(files.entries(out))
-    if files.exists(plan_path(out)):
+    names = set(store_of(out).names(out))
+    if exists(plan_path(out)):
         names.add(WORK_NAME)
     others = sorted(names - _names_of_demo(out, os.path.join(stdlib, "")))
     if others:
@@ -85,7 +85,6 @@ def _names_of_demo(out: str, stdlib: str) -> set[str]:
     from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
     from tokenmill.dataset.places import WORK_NAME, plan_path
     from tokenmill.errors import IntegrityError
-    from tokenmill.storage import files
 
     names = set()
     with contextlib.suppress(IntegrityError):
@@ -93,7 +92,7 @@ def _names_of_demo(out: str, stdlib: str) -> set[str]:
         if all(source.path.startswith(stdlib) for source in manifest.inputs):
             names |= {MANIFEST_NAME, *(file.name for file in manifest.files)}
     with contextlib.suppress(IntegrityError):
-        is_begun = files.exists(plan_path(out))
+        is_begun = exists(plan_path(out))
         if not is_begun or all(
             source.path.startswith(stdlib) for source in Plan.load(plan_path(out)).inputs
         ):

@@ -81,7 +81,7 @@ def pack_and_report(
 ) -> None:
     from tokenmill.loader.packing.pack import pack
     from tokenmill.loader.packing.written import rows_target, write_rows
-    from tokenmill.storage.objects import require_lasting
+    from tokenmill.storage.address import require_lasting
 
     out, overwrite = arguments.write, arguments.overwrite
     target = out and rows_target(dataset, options.seq_len, out, arguments.format, overwrite)

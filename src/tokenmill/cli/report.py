@@ -21,6 +21,8 @@ from tokenmill.cli.run_options import add_option
 from tokenmill.cli.screen import printable, shown_bytes
 from tokenmill.cli.usage import CommandParser
 from tokenmill.errors import ConfigError, ConflictError
+from tokenmill.storage import disk
+from tokenmill.storage.store import store_of
 
 if TYPE_CHECKING:
     from tokenmill.dataset.inspect import LookedInto
@@ -101,11 +103,10 @@ def require_consistent(arguments: argparse.Namespace) -> None:
 def require_replaceable(path: str) -> None:
     """Raise ConflictError if the file exists and is not a report."""
     from tokenmill.look.report.blocks import MARK
-    from tokenmill.storage import files
 
-    if files.is_irregular(path):
+    if os.path.exists(path) and not os.path.isfile(path):
         raise ConflictError(f"{path} is not a regular file", hint="-o another.html")
-    if files.exists(path) and MARK.encode() not in files.read_file(path)[:200]:
+    if os.path.exists(path) and MARK.encode() not in store_of(path).read(path)[:200]:
         raise ConflictError(
             f"{path} exists and is not a report of tokenmill", hint="-o another.html"
         )
@@ -169,7 +170,6 @@ def page_of(found: list[Surveyed]) -> bytes:
 
 def save(page: bytes, figures: Figures, arguments: argparse.Namespace) -> None:
     from tokenmill.look.report.words import how_measured
-    from tokenmill.storage import files
     from tokenmill.storage.output_errors import as_output_error
 
     if arguments.out == "-":
@@ -177,8 +177,8 @@ def save(page: bytes, figures: Figures, arguments: argparse.Namespace) -> None:
         return
     path = arguments.out or DEFAULT_NAME
     with as_output_error("write", path):
-        files.make_folder(os.path.dirname(path) or ".")
-        files.write_file(path if os.path.dirname(path) else f"./{path}", page)
+        disk.make_folder(os.path.dirname(path) or ".")
+        store_of(path).write(path, page)
     if not arguments.quiet:
         line = f"{path}: {shown_bytes(len(page))}. {how_measured(figures)}"
         print(printable(line), file=sys.stderr)

@@ -113,7 +113,7 @@ def _add_option(group: Any, name: str, option: Option) -> None:
 
 
 def config_from(arguments: argparse.Namespace) -> Config:
-    from tokenmill.storage.objects import require_lasting
+    from tokenmill.storage.address import require_lasting
 
     if arguments.out == "":
         raise ConfigError("-o is empty", hint="is the variable set? -o data/mine")

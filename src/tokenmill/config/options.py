@@ -314,7 +314,7 @@ def _has_source(config: Config) -> None:
 
 def _places_can_be_used(config: Config) -> None:
     # Imported late: the command line takes its defaults from here, and `--help` must be quick.
-    from tokenmill.storage.objects import is_url, require_lasting, require_output, require_plain
+    from tokenmill.storage.address import is_url, require_lasting, require_output, require_plain
 
     for url in filter(is_url, (*config.sources, config.out)):
         require_plain(url)

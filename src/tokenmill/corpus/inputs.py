@@ -180,7 +180,7 @@ def _is_near(source: Input) -> bool:
     """Whether reading its head costs nothing, or is worth a request."""
     if source.name.startswith(HUB_SCHEME):
         return False
-    return store_of(source.path).has_quick_calls or source.num_bytes >= LARGE_BYTES
+    return store_of(source.path).is_local or source.num_bytes >= LARGE_BYTES
 
 
 def _size(source: Input) -> int:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, TokenmillError
+from tokenmill.storage.objects import bucket
 from tokenmill.storage.range_reader import (
     MAX_AHEAD_OBJECTS,
     MIN_READ_BYTES,
@@ -20,7 +22,6 @@ from tokenmill.storage.range_reader import (
     ByteFile,
     Range,
     RangedFile,
-    prefetch_edge,
 )
 from tokenmill.storage.store import store_of
 
@@ -29,7 +30,11 @@ Item = TypeVar("Item")
 
 def ranged_file(source: Input) -> RangedFile | None:
     """The input, read in prefetched ranges; None if its path can be opened and mapped."""
-    return store_of(source.path).ranged_file(source.path, source.num_bytes, source.digest)
+    if store_of(source.path).is_local:
+        return None
+    fetch = functools.partial(bucket(source.path).fetch, source.path)
+    key = (source.path, source.digest)
+    return RangedFile(fetch, source.num_bytes, key, is_whole=True)
 
 
 @contextlib.contextmanager
@@ -75,10 +80,10 @@ def _with_edges_ahead(
     waiting: collections.deque[Item] = collections.deque()
     for item in items:
         source = input_of(item)
-        is_here = store_of(source.path).has_quick_calls or not is_read(item)
-        edge = None if is_here else wanted(source)
-        if edge is not None:
-            prefetch_edge(source.path, source.digest, edge)
+        ranged = ranged_file(source) if is_read(item) else None
+        edge = None if ranged is None else wanted(source)
+        if ranged is not None and edge is not None:
+            ranged.prefetch(*edge)
         waiting.append(item)
         if edge is None or len(waiting) > MAX_AHEAD_OBJECTS:
             yield waiting.popleft()

@@ -17,8 +17,8 @@ from typing import Any
 from tokenmill.corpus.slices import SliceTable
 from tokenmill.corpus.spans import Input
 from tokenmill.errors import ConflictError, DamagedWorkError
-from tokenmill.storage import files
 from tokenmill.storage.checked_json import checked_object, checksum_of, checksummed
+from tokenmill.storage.store import store_of
 
 PLAN_VERSION = 3
 
@@ -56,12 +56,12 @@ class Plan:
 
     def create(self, path: str) -> bool:
         """Save the plan unless one exists; returns whether it was saved."""
-        return files.create_file(path, self._checksummed())
+        return store_of(path).create(path, self._checksummed())
 
     @staticmethod
     def load(path: str) -> Plan:
         try:
-            data = files.read_file(path)
+            data = store_of(path).read(path)
             plain = checked_object(data)
             if "converted_from" in plain:
                 raise ConflictError(

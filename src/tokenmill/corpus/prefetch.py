@@ -43,7 +43,7 @@ _lock = threading.Lock()
 
 def begin(span: Span, options: ReadOptions) -> None:
     """Start to read a span that will be needed soon."""
-    if not store_of(span.input.path).has_quick_calls:
+    if not store_of(span.input.path).is_local:
         with _lock:
             while len(_begun) >= _MAX_BEGUN:
                 del _begun[next(iter(_begun))]

@@ -25,7 +25,10 @@ from tokenmill.corpus.skipped import Skipped, shown_endings
 from tokenmill.corpus.spans import EDGE_BYTES, TAG, Input, known_ns
 from tokenmill.corpus.standard_input import STDIN, kept_file, unkept
 from tokenmill.errors import ConfigError, InputError, unknown_name
-from tokenmill.storage import files, listing, objects
+from tokenmill.storage import address, listing
+from tokenmill.storage.local import Stat
+from tokenmill.storage.objects import bucket
+from tokenmill.storage.store import store_of
 
 # An output folder may be inside its own source folder.
 OUR_FILES = ("tokenmill.json", "tokenmill-quarantine.jsonl")
@@ -44,9 +47,9 @@ def inputs_of(
     sources = list(sources)
     if STDIN in sources:
         raise unkept()
-    sources = [objects.local_path(source) or source for source in sources]
-    here = [source for source in sources if not objects.is_url(source)]
-    there = [source for source in sources if objects.is_url(source)]
+    sources = [address.local_path(source) or source for source in sources]
+    here = [source for source in sources if not address.is_url(source)]
+    there = [source for source in sources if address.is_url(source)]
     found = _local_inputs(here, input_format, unread)
     return [*found, *_object_inputs(there, input_format, unread)]
 
@@ -69,7 +72,7 @@ def _local_inputs(sources: Iterable[str], input_format: str | None, unread: Skip
     return [*inputs, *(_input(path, input_format) for path in sorted(paths.values()))]
 
 
-def object_digest(found: objects.ObjectInfo) -> str:
+def object_digest(found: Stat) -> str:
     """The digest of an object's content; like the Hub's digests, it begins with its kind."""
     return f"{TAG}{found.tag}"
 
@@ -147,7 +150,7 @@ def _is_shard(path: str) -> bool:
     """Whether the manifest beside a file names it."""
     folder, name = os.path.split(path)
     with contextlib.suppress(FileNotFoundError):
-        return f'"{name}"'.encode() in files.read_file(os.path.join(folder, OUR_FILES[0]))
+        return f'"{name}"'.encode() in store_of(folder).read(os.path.join(folder, OUR_FILES[0]))
     return False
 
 
@@ -221,12 +224,12 @@ def _nothing_to_read(folder: str, others: list[str], input_format: str | None) -
 
 
 def _object_inputs(urls: Iterable[str], input_format: str | None, unread: Skipped) -> list[Input]:
-    found: dict[str, objects.ObjectInfo] = {}
+    found: dict[str, Stat] = {}
     first_urls: dict[str, str] = {}
     for url in urls:
         try:
             for name, info in _objects_of(url, input_format, unread).items():
-                first = first_urls.setdefault(objects.place_of(name), name)
+                first = first_urls.setdefault(address.place_of(name), name)
                 if name in found or first != name:
                     unread.add_again(name, first)
                 else:
@@ -248,9 +251,7 @@ def _object_inputs(urls: Iterable[str], input_format: str | None, unread: Skippe
     return inputs
 
 
-def _objects_of(
-    url: str, input_format: str | None, unread: Skipped
-) -> dict[str, objects.ObjectInfo]:
+def _objects_of(url: str, input_format: str | None, unread: Skipped) -> dict[str, Stat]:
     """The object of that URL, or those that match a glob, or those below a prefix."""
     if hub := re.fullmatch(
         r"https?://huggingface\.co/datasets/([\w.-]+/[\w.-]+)(/tree/.*)?/?", url
@@ -260,17 +261,17 @@ def _objects_of(
             hint=f"for the dataset: {hub_command(hub[1])}",
         )
     if not url.endswith("/"):
-        info = objects.look(url)
+        info = bucket(url).look(url)
         if info is not None:
             return {url: info}
         if glob.has_magic(url):
-            if not (matching := dict(objects.find(url))):
+            if not (matching := dict(bucket(url).find(url))):
                 raise InputError(
                     f"no object matches {url}", hint="quote the pattern, and use ** for any depth"
                 )
             return matching
     prefix = url.rstrip("/") + "/"
-    below = dict(objects.find(prefix))
+    below = dict(bucket(url).find(prefix))
     if not below:
         raise InputError(
             f"there is no object {url}, and nothing below it",

@@ -16,8 +16,8 @@ from typing import Any
 from tokenmill.config import Config
 from tokenmill.corpus.readers import KINDS
 from tokenmill.errors import ConfigError, InputError
-from tokenmill.storage import files
 from tokenmill.storage.scratch import scratch_folder
+from tokenmill.storage.store import new_file
 
 STDIN = "-"
 _KEPT = "stdin:"  # prefix of a source that is the saved file
@@ -40,7 +40,7 @@ def kept_standard_input(
         "same command with the same bytes can resume it"
     )
     with scratch_folder() as folder:
-        with files.new_file(folder, "stdin", is_durable=False) as file:
+        with new_file(f"{folder}/stdin", is_durable=False) as file:
             stream: Any = sys.stdin.buffer
             while chunk := stream.read1(_READ_BYTES):
                 file.write(chunk)

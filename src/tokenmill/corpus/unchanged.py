@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from tokenmill.corpus.source_files import object_digest
 from tokenmill.corpus.spans import Input, known_ns
 from tokenmill.errors import ConflictError, InputError, IntegrityError
-from tokenmill.storage import objects
+from tokenmill.storage.objects import bucket, in_parallel
 
 _HINT = (
     "restore the file with its time (cp -p) and run the same command again, "
@@ -62,7 +62,7 @@ def unchanged_objects(sources: Iterable[Input]) -> Iterator[None]:
 
 
 def _require_unchanged_objects(sources: list[Input]) -> None:
-    looks = objects.in_parallel(objects.look, [source.path for source in sources])
+    looks = in_parallel(lambda source: bucket(source.path).look(source.path), sources)
     for source, found in zip(sources, looks, strict=True):
         if found is None:
             raise InputError(f"cannot read {source.name}: it is gone", hint=_HINT)

@@ -33,8 +33,7 @@ from tokenmill.dataset.places import (
     work_of,
 )
 from tokenmill.errors import ConflictError, DamagedWorkError
-from tokenmill.storage import files
-from tokenmill.storage.store import store_of
+from tokenmill.storage.store import each, exists, save_record, store_of
 
 MAX_REPLACED = 20
 
@@ -44,9 +43,9 @@ def begin(out: str, seen: LatestRun, plan_id: str, create_plan: Callable[[str], 
     saves the plan at a path."""
     run = run_of(plan_id)
     create_plan(plan_of(out, run))
-    if files.swap_file(run_path(out), seen.data, LatestRun(run, _before(seen)).to_json()):
+    if store_of(out).swap(run_path(out), seen.data, LatestRun(run, _before(seen)).to_json()):
         return True
-    files.remove_folder(work_of(out, plan_id))
+    store_of(out).remove_folder(work_of(out, plan_id))
     return False
 
 
@@ -56,8 +55,8 @@ def discard(out: str) -> None:
     seen = latest_run(out)
     if not seen.run:
         return
-    if files.swap_file(run_path(out), seen.data, LatestRun("", _before(seen)).to_json()):
-        files.remove_folder(os.path.join(out, WORK_NAME, seen.run))
+    if store_of(out).swap(run_path(out), seen.data, LatestRun("", _before(seen)).to_json()):
+        store_of(out).remove_folder(os.path.join(out, WORK_NAME, seen.run))
 
 
 def publish(out: str, plan_id: str, manifest: Manifest, overwrite: bool) -> None:
@@ -66,19 +65,19 @@ def publish(out: str, plan_id: str, manifest: Manifest, overwrite: bool) -> None
     run, path = run_of(plan_id), os.path.join(out, POINTER_NAME)
     folder = shards_folder(work_of(out, plan_id))
     try:
-        for _ in store_of(out).mapped(lambda file: _require_whole(folder, file), manifest.files):
+        for _ in each(store_of(out), lambda file: _require_whole(folder, file), manifest.files):
             pass
     except DamagedWorkError:
         if latest_run(out).run != run:
             raise taken_over(out) from None
         raise
-    files.write_record(os.path.join(folder, POINTER_NAME), manifest.to_json())
+    save_record(os.path.join(folder, POINTER_NAME), manifest.to_json())
     old = _content(path)
     if old != pointer_to(run):
         if old is not None and not overwrite:
             raise taken_over(out)
         _note_replaced(out, run, old)  # after the pointer was read: see `_note_replaced`
-        if not files.swap_file(path, old, pointer_to(run)):
+        if not store_of(out).swap(path, old, pointer_to(run)):
             raise taken_over(out)
     clean_up(out)
 
@@ -87,8 +86,8 @@ def remove_if_discarded(out: str, plan_id: str) -> None:
     """Remove what a run has written since another one discarded it, or replaced its dataset."""
     run, work = run_of(plan_id), work_of(out, plan_id)
     if run not in (latest_run(out).run, _pointed(out)):
-        files.remove_folder(work)
-        files.remove_folder(shards_folder(work))
+        store_of(out).remove_folder(work)
+        store_of(out).remove_folder(shards_folder(work))
 
 
 def _note_replaced(out: str, run: str, pointer: bytes | None) -> None:
@@ -101,7 +100,7 @@ def _note_replaced(out: str, run: str, pointer: bytes | None) -> None:
     pointed = None if pointer is None else pointed_run(pointer)
     if pointed is not None and pointed not in seen.replaced:
         latest = LatestRun(run, (*seen.replaced, pointed))
-        if not files.swap_file(run_path(out), seen.data, latest.to_json()):
+        if not store_of(out).swap(run_path(out), seen.data, latest.to_json()):
             raise taken_over(out)
 
 
@@ -124,11 +123,11 @@ def clean_up(out: str) -> bool:
     work = os.path.join(out, WORK_NAME, seen.run)
     if not seen.run or seen.run != _pointed(out):
         return False
-    has_plan = files.exists(plan_of(out, seen.run))
+    has_plan = exists(plan_of(out, seen.run))
     for run in seen.replaced if has_plan else ():
-        files.remove_folder(os.path.join(out, WORK_NAME, run))
-        files.remove_folder(os.path.join(out, run))
-    files.remove_folder(work)  # also what another attempt at it wrote after it was removed
+        store_of(out).remove_folder(os.path.join(out, WORK_NAME, run))
+        store_of(out).remove_folder(os.path.join(out, run))
+    store_of(out).remove_folder(work)  # also what another attempt at it wrote after it was removed
     return has_plan
 
 
@@ -154,14 +153,14 @@ def _pointed(out: str) -> str | None:
 
 def _content(path: str) -> bytes | None:
     try:
-        return files.read_file(path)
+        return store_of(path).read(path)
     except FileNotFoundError:
         return None
 
 
 def _require_whole(folder: str, file: OutputFile) -> None:
     path = os.path.join(folder, file.name)
-    if files.size(path) != file.num_bytes:
+    if store_of(path).size(path) != file.num_bytes:
         raise DamagedWorkError(
             f"{path} is missing or has changed size since it was written",
             hint="find out what changed it, then start again with --overwrite",

@@ -16,7 +16,8 @@ from typing import Any
 import xxhash
 
 from tokenmill.errors import OutputError
-from tokenmill.storage import files
+from tokenmill.storage import disk
+from tokenmill.storage.store import store_of
 
 _HEAD_BYTES = 8
 
@@ -47,12 +48,13 @@ class CacheFolder:
 
     def put(self, key: Any, body: bytes) -> None:
         with contextlib.suppress(OutputError, OSError):
-            files.make_folder(self.folder)
+            disk.make_folder(self.folder)
             self._num_new_bytes += len(body)
             if self._num_new_bytes > self._max_bytes // 64:
                 self._make_room(len(body))
                 self._num_new_bytes = 0
-            files.write_file(self._path(key), xxhash.xxh3_64_digest(body) + body, is_durable=False)
+            data = xxhash.xxh3_64_digest(body) + body
+            store_of(self.folder).write(self._path(key), data, is_durable=False)
 
     def _path(self, key: Any) -> str:
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
@@ -69,5 +71,5 @@ class CacheFolder:
         for _, size, path in sorted(found):
             if total <= self._max_bytes:
                 return
-            files.remove(path)
+            disk.remove(path)
             total -= size

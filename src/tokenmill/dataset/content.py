@@ -62,7 +62,7 @@ def _probed_tokens(split: Split) -> str:
     read = in_threads(
         lambda start: split.tokens(start, start + _PROBE_TOKENS),
         starts,
-        _REQUESTS if split.files.is_far else 1,
+        1 if split.files.is_local else _REQUESTS,
     )
     for tokens in read:
         found.update(tokens.astype("<i8").tobytes())

@@ -51,10 +51,10 @@ from tokenmill.runners import Stopped
 from tokenmill.runners.machine import available_cpus
 from tokenmill.runners.threads import in_threads
 from tokenmill.settings import require_applicable, whole_samples
-from tokenmill.storage import files
+from tokenmill.storage import disk
+from tokenmill.storage.address import place_of, require_output
 from tokenmill.storage.checked_json import checked_object, checksum_of, checksummed
-from tokenmill.storage.objects import require_output
-from tokenmill.storage.store import store_of
+from tokenmill.storage.store import staging_folder, store_of
 
 # Called after every shard task with the tokens done; returns whether to stop.
 Watcher = Callable[[int], bool]
@@ -136,11 +136,11 @@ class ConvertRequest:
         return dataclasses.replace(self, run=secrets.token_hex(8))
 
     def create(self, path: str) -> bool:
-        return files.create_file(path, self._checksummed())
+        return store_of(path).create(path, self._checksummed())
 
     def load(self, path: str) -> ConvertRequest:
         try:
-            plain = checked_object(files.read_file(path))
+            plain = checked_object(store_of(path).read(path))
             if "converted_from" in plain:
                 run = str(plain.get("run", ""))
                 return ConvertRequest(plain["identity"], plain["converted_from"], run=run)
@@ -197,7 +197,7 @@ class _Conversion:
             plan_id = workspace.begin_or_continue(self.request, lambda: self.request).plan_id
             stack.enter_context(workspace.cleared_if_discarded(plan_id))
             work = workspace.work_of(plan_id)
-            staging = stack.enter_context(store_of(out).staging(work))
+            staging = stack.enter_context(staging_folder(work))
             books = Books(work, plan_id)
             may_cut = "boundaries" in self.target.drop
             tokens = DatasetTokens(self.source, self.origin, self.layout, staging, may_cut)
@@ -260,7 +260,7 @@ def _require_source_apart(source: Dataset, target: Target, names: OutputNames) -
 
 
 def require_another_place(source: Dataset, target: Target) -> None:
-    given, out = (store_of(place).canonical(place) for place in (source.name, target.out))
+    given, out = (place_of(place) for place in (source.name, target.out))
     if given in (out, dataset_folder(out)):
         raise ConfigError("the output folder is the input folder", hint="choose another")
     require_output(target.out)
@@ -357,7 +357,7 @@ def carried_sidecars(source: Dataset, folder: str) -> tuple[Sidecar, ...]:
 
 
 def _copied(source: Dataset, listed: OutputFile, folder: str) -> Sidecar:
-    files.make_folder(os.path.dirname(os.path.join(folder, listed.name)))
+    disk.make_folder(os.path.dirname(os.path.join(folder, listed.name)))
     with source.files.in_order(listed.name) as data, created(folder, listed.name) as file:
         while piece := data.read(_COPY_BYTES):
             file.write(piece)

@@ -27,7 +27,8 @@ from tokenmill.dataset.stream import Stream
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import Layout
-from tokenmill.storage import files, hashing
+from tokenmill.storage import hashing
+from tokenmill.storage.store import read_in_order, read_ranges, store_of
 
 READ_TOKENS = 4 << 20
 COPY_BYTES = 1 << 20
@@ -145,7 +146,7 @@ class DatasetTokens:
         lengths = np.diff(ends, prepend=start)
         if len(lengths) and int(lengths.max()) > np.iinfo(np.uint32).max:
             raise IntegrityError(f"{split}: a document of {int(lengths.max()):,} tokens")
-        files.write_file(
+        store_of(self._folder).write(
             self._lengths_path(split, number), lengths.astype("<u4").tobytes(), is_durable=False
         )
         key = (_SPLIT_NUMBERS[split], start, number)
@@ -166,7 +167,7 @@ class DatasetTokens:
     def lengths(self, stretch: Stretch) -> npt.NDArray[np.uint32]:
         split, _, number = stretch.key
         wanted = [(4 * stretch.first, 4 * stretch.last)]
-        [data] = files.read_ranges(self._lengths_path(SPLITS[split], number), wanted)
+        [data] = read_ranges(self._lengths_path(SPLITS[split], number), wanted)
         return np.frombuffer(data, "<u4")
 
     def to_plain(self) -> dict[str, Any]:
@@ -178,7 +179,7 @@ class DatasetTokens:
     def _is_same_on_disk(self) -> bool:
         """Whether source and target store tokens as the same bytes. Raw reads avoid memory maps, on
         which the threads of a process would wait for each other."""
-        is_local = not self._source.files.is_far and not self._is_foreign
+        is_local = self._source.files.is_local and not self._is_foreign
         is_same = np.dtype(self._source.dtype).newbyteorder("<") == self._dtype
         return is_local and is_same and self._source.format.traits.is_raw
 
@@ -192,7 +193,7 @@ class DatasetTokens:
             assert path is not None, "objects are not read raw"
             header = self._files[shard.name].num_bytes - shard.num_tokens * width
             first = header + within * width
-            yield from files.read_in_order(path, first, first + count * width, COPY_BYTES)
+            yield from read_in_order(path, first, first + count * width, COPY_BYTES)
             start += count
 
     def _stream(self, split: str) -> Stream:
@@ -224,7 +225,7 @@ class DatasetTokens:
         file = self._files.get(shard.name)
         if file is None:
             return [*range(0, num_tokens, SEGMENT_TOKENS), num_tokens]
-        if isinstance(file.sha256, str) or self._source.files.is_far:
+        if isinstance(file.sha256, str) or not self._source.files.is_local:
             return [0, num_tokens]
         width = np.dtype(shard.open().dtype).itemsize
         header = file.num_bytes - num_tokens * width

@@ -3,7 +3,7 @@
 The manifest says everything. Without one, the format is recognised from the files, the dtype from
 their headers, and documents from EOT ids if the tokenizer is named. What neither the files nor the
 user say is inferred from the tokens (inference.py). Nothing outside the folder is read: names come
-from a listing or from a manifest that was checked, and `DatasetFiles` refuses a link that leads
+from a listing or from a manifest that was checked, and `Files` refuses a link that leads
 elsewhere.
 """
 
@@ -25,7 +25,7 @@ from tokenmill.encode.record import SPLITS
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.bos import bos_id_of
 from tokenmill.errors import ConfigError, unknown_name
-from tokenmill.formats import DatasetFiles, Format, FoundShard, format_names, get_format
+from tokenmill.formats import Files, Format, FoundShard, format_names, get_format
 from tokenmill.formats.format import DTYPE_BYTES
 from tokenmill.formats.mapped import by_number, said_split
 from tokenmill.wording.plural import counted
@@ -35,7 +35,7 @@ _MAX_NAMES = 8
 
 @dataclass(frozen=True)
 class Dataset:
-    files: DatasetFiles
+    files: Files
     format: Format
     manifest: Manifest | None  # None: tokenmill did not write it
     streams: dict[str, Stream]  # by split
@@ -64,7 +64,7 @@ class Dataset:
 
 
 def open_dataset(
-    source: str | DatasetFiles,
+    source: str | Files,
     *,
     format_name: str | None = None,
     dtype: str | None = None,
@@ -90,7 +90,7 @@ def require_token_dtype(dtype: str | None) -> None:
         raise unknown_name("dtype", dtype, tuple(DTYPE_BYTES))
 
 
-def dataset_of(files: DatasetFiles, manifest: Manifest) -> Dataset:
+def dataset_of(files: Files, manifest: Manifest) -> Dataset:
     """The dataset that the manifest describes; opens no shard. Raises IntegrityError for an
     impossible manifest."""
     options, encoding = manifest.identity["options"], manifest.identity["encoding"]
@@ -136,7 +136,7 @@ def require_agreement(manifest: Manifest, asked: Mapping[str, str | None]) -> No
             )
 
 
-def found_shards(files: DatasetFiles, format_name: str | None) -> tuple[Format, list[FoundShard]]:
+def found_shards(files: Files, format_name: str | None) -> tuple[Format, list[FoundShard]]:
     """The format of foreign files, and its shards. Raises ConfigError if the format is not
     recognised."""
     names = [
@@ -159,7 +159,7 @@ def found_shards(files: DatasetFiles, format_name: str | None) -> tuple[Format, 
 
 
 def _foreign_dataset(
-    files: DatasetFiles,
+    files: Files,
     format_name: str | None,
     dtype: str | None,
     encoding: EncodingId | None,
@@ -204,7 +204,7 @@ def _order(names: list[str]) -> dict[str, Inference]:
     return {}
 
 
-def _sure_dtype(width: Inference, files: DatasetFiles) -> str:
+def _sure_dtype(width: Inference, files: Files) -> str:
     if width.value is None or not width.is_sure:
         raise ConfigError(
             f"{files.label} does not state how wide its tokens are, and it cannot be inferred: "
@@ -216,7 +216,7 @@ def _sure_dtype(width: Inference, files: DatasetFiles) -> str:
 
 
 def _foreign_shards(
-    files: DatasetFiles, format_: Format, found: Sequence[FoundShard], dtype: str | None
+    files: Files, format_: Format, found: Sequence[FoundShard], dtype: str | None
 ) -> tuple[dict[str, list[StreamShard]], bool]:
     """Shards by split, and whether all of them store document boundaries."""
     shards: dict[str, list[StreamShard]] = {split: [] for split in (*SPLITS, "test")}
@@ -229,7 +229,7 @@ def _foreign_shards(
     return shards, has_boundaries
 
 
-def require_no_datasets_inside(files: DatasetFiles) -> None:
+def require_no_datasets_inside(files: Files) -> None:
     """Raise ConfigError for a folder of datasets, whose shards must not be taken for one
     dataset."""
     inside = [name for name in files.names() if name.endswith(f"/{MANIFEST_NAME}")]
@@ -244,7 +244,7 @@ def require_no_datasets_inside(files: DatasetFiles) -> None:
 
 
 def foreign_dtype(
-    files: DatasetFiles, format_: Format, found: Sequence[FoundShard], encoding: EncodingId | None
+    files: Files, format_: Format, found: Sequence[FoundShard], encoding: EncodingId | None
 ) -> Inference | None:
     """The inferred width of foreign tokens; None if the files state it."""
     # The largest shard of each split is the best evidence.

@@ -20,20 +20,21 @@ from tokenmill.dataset.places import (
 )
 from tokenmill.dataset.publication import settle_to_read
 from tokenmill.errors import ConfigError, IntegrityError, TokenmillError
-from tokenmill.formats import DatasetFiles
-from tokenmill.storage import objects
+from tokenmill.formats import Files
+from tokenmill.storage.address import is_url, local_path
 from tokenmill.storage.folder_files import FolderFiles
+from tokenmill.storage.local import Stat
 from tokenmill.storage.object_files import ObjectFiles, unreadable_object
-from tokenmill.storage.objects import ObjectInfo, is_url
+from tokenmill.storage.objects import bucket, in_parallel
 
 
-def files_at(folder: str, with_others: bool = False) -> DatasetFiles:
+def files_at(folder: str, with_others: bool = False) -> Files:
     """The files of the dataset in a folder or at a URL; `with_others` adds files that are not part
     of it. Completes an interrupted publication first.
 
     Raises ConfigError if nothing is there, IntegrityError if the dataset is not finished.
     """
-    folder = objects.local_path(folder) or folder
+    folder = local_path(folder) or folder
     if is_hub_url(folder):
         from tokenmill.dataset.hub_snapshot import snapshot_files  # imports HTTP
 
@@ -49,11 +50,11 @@ def files_at(folder: str, with_others: bool = False) -> DatasetFiles:
     return found
 
 
-def _below_url(url: str, with_others: bool) -> DatasetFiles:
+def _below_url(url: str, with_others: bool) -> Files:
     try:
         url, manifest = _followed(url)
         if manifest is None:
-            if objects.look(plan_path(url)) is not None:
+            if bucket(url).look(plan_path(url)) is not None:
                 raise _unfinished(url)
             return ObjectFiles(url, _listed(url))
         whole = _manifest_data(url, manifest)
@@ -66,16 +67,16 @@ def _below_url(url: str, with_others: bool) -> DatasetFiles:
         raise unreadable_object(url, error) from error
 
 
-def _followed(url: str) -> tuple[str, ObjectInfo | None]:
+def _followed(url: str) -> tuple[str, Stat | None]:
     """The folder of the dataset at a URL, and its manifest, if there is one."""
-    found = objects.look(f"{url}/{MANIFEST_NAME}")
+    found = bucket(url).look(f"{url}/{MANIFEST_NAME}")
     run = None if found is None else _pointed(url, found)
     while run is not None:
         folder = f"{url}/{run}"
-        manifest = objects.look(f"{folder}/{MANIFEST_NAME}")
+        manifest = bucket(url).look(f"{folder}/{MANIFEST_NAME}")
         if manifest is not None:
             return folder, manifest
-        found = objects.look(f"{url}/{MANIFEST_NAME}")
+        found = bucket(url).look(f"{url}/{MANIFEST_NAME}")
         if found is None or (now := _pointed(url, found)) == run:
             raise IntegrityError(
                 f"{url} points to {folder}, which holds no manifest",
@@ -85,11 +86,11 @@ def _followed(url: str) -> tuple[str, ObjectInfo | None]:
     return url, found
 
 
-def _pointed(url: str, info: ObjectInfo) -> str | None:
+def _pointed(url: str, info: Stat) -> str | None:
     """The run that the object is a pointer to; None if it is none."""
     if info.num_bytes > MAX_POINTER_BYTES:
         return None
-    return pointed_run(objects.read_range(f"{url}/{MANIFEST_NAME}", 0, info.num_bytes))
+    return pointed_run(bucket(url).fetch(f"{url}/{MANIFEST_NAME}", [(0, info.num_bytes)])[0])
 
 
 def _unfinished(folder: str) -> IntegrityError:
@@ -99,32 +100,26 @@ def _unfinished(folder: str) -> IntegrityError:
     )
 
 
-def _manifest_data(url: str, info: ObjectInfo) -> dict[str, bytes]:
+def _manifest_data(url: str, info: Stat) -> dict[str, bytes]:
     if info.num_bytes > MAX_MANIFEST_BYTES:  # too large to be a manifest, so it is not read
         return {}
-    return {MANIFEST_NAME: objects.read_range(f"{url}/{MANIFEST_NAME}", 0, info.num_bytes)}
+    return {MANIFEST_NAME: bucket(url).fetch(f"{url}/{MANIFEST_NAME}", [(0, info.num_bytes)])[0]}
 
 
-def _of_manifest(url: str, whole: dict[str, bytes]) -> dict[str, ObjectInfo]:
+def _of_manifest(url: str, whole: dict[str, bytes]) -> dict[str, Stat]:
     """The objects that the manifest names and that exist."""
     try:
         data, path = whole.get(MANIFEST_NAME, b""), f"{url}/{MANIFEST_NAME}"
         names = [file.name for file in Manifest.parsed(data, path)[1].files]
     except IntegrityError:
         return {}  # opening the dataset will report the fault
-    looks = objects.in_parallel(lambda name: objects.look(f"{url}/{name}"), names)
+    looks = in_parallel(lambda name: bucket(url).look(f"{url}/{name}"), names)
     return {name: info for name, info in zip(names, looks, strict=True) if info is not None}
 
 
-def _listed(url: str) -> dict[str, ObjectInfo]:
-    """Objects below the URL by name, without hidden ones, down to the depth of a dataset."""
-    found = {}
-    for name, info in ((objects.key_of(name), info) for name, info in objects.find(f"{url}/")):
-        below = name.removeprefix(f"{objects.key_of(url)}/")
-        parts = below.split("/")
-        is_plain = not any(part in ("", "..") or part.startswith(".") for part in parts)
-        if below != name and len(parts) <= 2 and is_plain and "\0" not in below:
-            found[below] = info
+def _listed(url: str) -> dict[str, Stat]:
+    """All objects below the URL."""
+    found = bucket(url).below(url)
     if not found:
         raise ConfigError(
             f"there is nothing at {url}/", hint="name the prefix that holds the shards"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.assemble.sidecars import PATTERN
 from tokenmill.dataset.manifest import Manifest, OutputFile
 from tokenmill.errors import IntegrityError, TokenmillError
-from tokenmill.formats import DatasetFiles
+from tokenmill.formats import Files
 from tokenmill.wording.plural import counted
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def is_sidecar(file: OutputFile) -> bool:
     return re.fullmatch(PATTERN, file.name) is not None
 
 
-def kept_rows_of(files: DatasetFiles, manifest: Manifest | None, split: str) -> KeptRows | None:
+def kept_rows_of(files: Files, manifest: Manifest | None, split: str) -> KeptRows | None:
     """The kept rows of a split; None if nothing was kept."""
     if manifest is None or manifest.identity["options"].get("keep") is None:
         return None
@@ -50,7 +50,7 @@ def kept_rows_of(files: DatasetFiles, manifest: Manifest | None, split: str) -> 
 class KeptRows:
     """The rows of one split's sidecars."""
 
-    def __init__(self, files: DatasetFiles, sidecars: Sequence[OutputFile]) -> None:
+    def __init__(self, files: Files, sidecars: Sequence[OutputFile]) -> None:
         self._files = files
         self.sidecars = sidecars
         counts = (file.num_documents or 0 for file in sidecars)

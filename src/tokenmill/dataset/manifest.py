@@ -22,8 +22,8 @@ from tokenmill.dataset.places import POINTER_NAME, dataset_folder
 from tokenmill.dataset.source_totals import SourceSplit, SourceTotals
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import IntegrityError, TokenmillError
-from tokenmill.formats import DatasetFiles
-from tokenmill.storage import files
+from tokenmill.formats import Files
+from tokenmill.storage.store import store_of
 from tokenmill.wording.plural import counted
 
 MANIFEST_NAME = POINTER_NAME
@@ -165,10 +165,11 @@ class Manifest:
         path = os.path.join(dataset_folder(folder), MANIFEST_NAME)
         try:
             # Opening a pipe would wait for its other end.
-            if files.is_irregular(path):
+            found = store_of(path).stat(path)
+            if found is not None and not found.is_file:
                 raise IntegrityError(f"{path} is not a manifest: not a regular file")
-            _require_small(files.size(path) or 0, path)
-            data = files.read_file(path)
+            _require_small(found.num_bytes if found is not None else 0, path)
+            data = store_of(path).read(path)
         except FileNotFoundError:
             raise IntegrityError(
                 f"{folder} is not a finished dataset: it has no {MANIFEST_NAME}",
@@ -241,7 +242,7 @@ def not_a_manifest(path: str, error: Exception) -> IntegrityError:
     return IntegrityError(f"{path} is not a manifest: {found}", hint=_RESTORE)
 
 
-def manifest_data(dataset: DatasetFiles) -> bytes:
+def manifest_data(dataset: Files) -> bytes:
     """The bytes of a dataset's manifest. Raises IntegrityError if the file cannot be one."""
     path = dataset.path_of(MANIFEST_NAME)
     _require_small(dataset.size(MANIFEST_NAME) or 0, path)

@@ -24,7 +24,7 @@ from tokenmill.encode.content import content_of
 from tokenmill.encode.record import CONTENT_DIGITS
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.runners.threads import in_threads
-from tokenmill.storage import files
+from tokenmill.storage.store import store_of
 from tokenmill.wording.name_list import name_list
 from tokenmill.wording.plural import counted
 from tokenmill.wording.quantities import shown_bytes
@@ -41,9 +41,10 @@ class ModifiedInputs:
     @staticmethod
     def of(manifest: Manifest, path: str, inputs: Iterable[Input]) -> ModifiedInputs:
         """`path` is that of the manifest."""
-        made_ns = files.modified_ns(path)
-        found = (one for one in inputs if one.has_unknown_middle and _arrived_ns(one) >= made_ns)
-        return ModifiedInputs(tuple(found), manifest)
+        found = store_of(path).stat(path)
+        made_ns = 0 if found is None else found.modified_ns
+        modified = (one for one in inputs if one.has_unknown_middle and _arrived_ns(one) >= made_ns)
+        return ModifiedInputs(tuple(modified), manifest)
 
     def __str__(self) -> str:
         num_bytes = shown_bytes(sum(one.num_bytes for one in self.inputs))

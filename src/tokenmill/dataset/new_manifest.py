@@ -30,8 +30,8 @@ from tokenmill.formats import Shard
 from tokenmill.formats.index_json import INDEX_NAME
 from tokenmill.runners.machine import available_cpus
 from tokenmill.runners.threads import in_threads
-from tokenmill.storage import files
 from tokenmill.storage.hashing import sha256_at
+from tokenmill.storage.store import new_file
 
 if TYPE_CHECKING:
     from tokenmill.dataset.dataset import Dataset
@@ -260,7 +260,7 @@ def quarantine_file(folder: str, rows: Iterable[Quarantined]) -> OutputFile | No
     lines = [json.dumps(asdict(row), sort_keys=True) + "\n" for row in rows]
     if not lines:
         return None
-    with files.new_file(folder, QUARANTINE_NAME) as file:
+    with new_file(f"{folder}/{QUARANTINE_NAME}") as file:
         file.write("".join(lines).encode())
         file.commit()
         return OutputFile(QUARANTINE_NAME, None, 0, None, file.num_bytes, file.digest)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tokenmill.dataset.stream import Stream, Tokens
 from tokenmill.errors import ConfigError, IntegrityError
-from tokenmill.formats import DatasetFiles, ShardReader
+from tokenmill.formats import Files, ShardReader
 from tokenmill.formats.mapped import MappedShard
 
 MAX_OPEN = 1024
@@ -27,7 +27,7 @@ CHECK_SECONDS = 1.0
 class OpenShards:
     """Thread-safe: maps are read in parallel, shards that must be decoded one at a time."""
 
-    def __init__(self, files: DatasetFiles, stream: Stream) -> None:
+    def __init__(self, files: Files, stream: Stream) -> None:
         self._files = files
         self._shards = stream.shards
         self._limit = min(MAX_OPEN, _max_descriptors() // 2)
@@ -93,7 +93,7 @@ class OpenShards:
 
     def _require_size(self, position: int, found: _OpenShard) -> None:
         name = self._shards[position].name
-        if not self._files.is_far and self._files.size(name) != found.num_bytes:
+        if self._files.is_local and self._files.size(name) != found.num_bytes:
             raise IntegrityError(
                 f"{self._files.path_of(name)} was changed while it was read: it is missing",
                 hint=f"what else is wrong? tokenmill verify {self._files.label}",

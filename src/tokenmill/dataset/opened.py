@@ -151,5 +151,5 @@ class OpenedDataset:
             for name in files.names()
             if not name.endswith(ROWS_SUFFIX) and files.size(name) is not None
         ]
-        place = self.path if files.is_far else os.path.realpath(self.path)
+        place = os.path.realpath(self.path) if files.is_local else self.path
         return [place, *([name, files.stamp(name)] for name in names)]

@@ -20,8 +20,9 @@ from tokenmill.dataset.places import WORK_NAME, is_row_plan
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
 from tokenmill.formats import Format
-from tokenmill.storage import files
-from tokenmill.storage.store import store_of
+from tokenmill.storage.address import file_id, place_of
+from tokenmill.storage.output_errors import as_output_error
+from tokenmill.storage.store import exists, store_of
 
 _NANOGPT_META = "meta.pkl"  # of nanoGPT's recipes for characters; we write none
 
@@ -42,17 +43,17 @@ class OutputNames:
     def replaced_in(self, out: str) -> set[str]:
         """The files that a new dataset replaces: those of the finished dataset, with the plans of
         its rows, and those whose names it would use. In a bucket none: it gets its own folder."""
-        return self._replaced_in(out) if store_of(out).has_locks else set()
+        return self._replaced_in(out) if store_of(out).is_local else set()
 
     def _replaced_in(self, folder: str) -> set[str]:
-        names = files.names_below(folder)
+        names = store_of(folder).names(folder)
         return _listed_names(folder) | self._alike(names) | set(filter(is_row_plan, names))
 
     def unlisted_in(self, out: str) -> list[str]:
         """Those of the replaced files that no manifest lists; they may be somebody else's."""
-        if not store_of(out).has_locks:
+        if not store_of(out).is_local:
             return []
-        return sorted(self._alike(files.names_below(out)) - _listed_names(out))
+        return sorted(self._alike(store_of(out).names(out)) - _listed_names(out))
 
     def _alike(self, names: Iterable[str]) -> set[str]:
         return {name for name in names if name in self or name == QUARANTINE_NAME}
@@ -60,7 +61,7 @@ class OutputNames:
     def require_free(self, out: str, overwrite: bool) -> None:
         """Raise ConflictError for a folder in which a trainer would find other shards beside
         ours, or another vocabulary."""
-        names = files.names_below(out)
+        names = store_of(out).names(out)
         if self.format.name == "nanogpt" and _NANOGPT_META in names:
             raise ConflictError(
                 f"{out} holds a {_NANOGPT_META} of other tokens: nanoGPT's train.py takes the size "
@@ -84,12 +85,12 @@ class OutputNames:
         """Raise ConflictError if a folder has the name of one of our files, or a file that of a
         folder."""
         folders = {os.path.dirname(self._shard_name(split)) for split in SPLITS} | {SIDECAR_FOLDER}
-        try:
-            found = store_of(out).kinds_in(out)
-        except NotADirectoryError:
-            raise ConflictError(
-                f"{out} is a file, not a folder", hint="choose another with -o"
-            ) from None
+        if not os.path.exists(out):
+            return
+        if not os.path.isdir(out):
+            raise ConflictError(f"{out} is a file, not a folder", hint="choose another with -o")
+        with as_output_error("list", out), os.scandir(out) as entries:
+            found = {entry.name: entry.is_dir() for entry in entries}
         for name, is_folder in found.items():
             if is_folder and (name == MANIFEST_NAME or name in self):
                 raise in_the_way(os.path.join(out, name), "folder")
@@ -100,12 +101,12 @@ class OutputNames:
         """Raise ConfigError if an input, under any name or link, is a file that a run into `out`
         would replace or remove."""
         names = self._replaced_in(out) | {MANIFEST_NAME, QUARANTINE_NAME}
-        ours = {_file_id(os.path.join(out, name)) for name in names} - {None}
+        ours = {file_id(os.path.join(out, name)) for name in names} - {None}
         work = _canonical(os.path.join(out, WORK_NAME))
         for path in inputs:
             folder = _canonical(os.path.dirname(path))
             is_work = folder == work or folder.startswith(f"{work}/")
-            if is_work or (ours and _file_id(path) in ours):
+            if is_work or (ours and file_id(path) in ours):
                 raise ConfigError(
                     f"{path} is an input of this command, and its output in {out} would replace it",
                     hint="choose another folder with -o",
@@ -123,7 +124,7 @@ def in_the_way(path: str, kind: str) -> ConflictError:
 
 
 def _listed_names(out: str) -> set[str]:
-    if not files.exists(os.path.join(out, MANIFEST_NAME)):
+    if not exists(os.path.join(out, MANIFEST_NAME)):
         return set()
     try:
         return {file.name for file in Manifest.load(out).files}
@@ -133,8 +134,4 @@ def _listed_names(out: str) -> set[str]:
 
 @functools.lru_cache(maxsize=1024)  # many inputs share a few folders
 def _canonical(folder: str) -> str:
-    return store_of(folder).canonical(folder)
-
-
-def _file_id(path: str) -> object:
-    return store_of(path).file_id(path)
+    return place_of(folder)

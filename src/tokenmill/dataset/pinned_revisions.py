@@ -19,8 +19,8 @@ from tokenmill.corpus.spans import HUB_SCHEME
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
 from tokenmill.dataset.places import plan_path
 from tokenmill.errors import ConflictError, IntegrityError, NetworkError
-from tokenmill.storage import files
-from tokenmill.storage.store import store_of
+from tokenmill.storage.address import absolute
+from tokenmill.storage.store import exists
 from tokenmill.wording.plural import counted
 
 
@@ -50,7 +50,7 @@ def begun_in(config: Config, identity: dict[str, Any]) -> BegunRun:
     if not any(map(hub_source, config.sources)):
         return BegunRun()
     with contextlib.suppress(FileNotFoundError, IntegrityError, ConflictError):
-        if not config.overwrite and files.exists(os.path.join(config.out, MANIFEST_NAME)):
+        if not config.overwrite and exists(os.path.join(config.out, MANIFEST_NAME)):
             manifest = Manifest.load(config.out)
             return BegunRun(manifest.revisions, tuple(s.path for s in manifest.inputs))
         plan = Plan.load(plan_path(config.out))
@@ -75,7 +75,7 @@ def _are_named(sources: Sequence[str], paths: Iterable[str], manifest: Manifest)
     for given in sources:
         source = hub_source(given)
         if source is None:
-            patterns.add(store_of(given).absolute(given).rstrip("/"))
+            patterns.add(absolute(given).rstrip("/"))
         elif isinstance(source, DatasetName):
             return False
         else:

@@ -25,7 +25,6 @@ import os
 import re
 from dataclasses import dataclass
 
-from tokenmill.storage import files
 from tokenmill.storage.store import store_of
 
 WORK_NAME = ".tokenmill"
@@ -41,7 +40,7 @@ def is_row_plan(name: str) -> bool:
 
 def plan_path(out: str) -> str:
     """Where the plan of an unfinished run is, if there is one."""
-    return plan_of(out, "" if store_of(out).has_locks else latest_run(out).run or _NO_RUN)
+    return plan_of(out, "" if store_of(out).is_local else latest_run(out).run or _NO_RUN)
 
 
 def plan_of(out: str, run: str) -> str:
@@ -88,7 +87,7 @@ def latest_run(out: str) -> LatestRun:
     """The run that began last in a bucket. Whatever is not the name of a run is left out: the
     object may have been edited."""
     try:
-        data = files.read_file(run_path(out))
+        data = store_of(out).read(run_path(out))
     except FileNotFoundError:
         return LatestRun()
     try:
@@ -120,9 +119,10 @@ def dataset_folder(out: str) -> str:
     path = os.path.join(out, POINTER_NAME)
     try:
         # Opening a pipe would wait for its other end.
-        if files.is_irregular(path) or (files.size(path) or 0) > MAX_POINTER_BYTES:
+        found = store_of(path).stat(path)
+        if found is None or not found.is_file or found.num_bytes > MAX_POINTER_BYTES:
             return out
-        run = pointed_run(files.read_file(path))
+        run = pointed_run(store_of(path).read(path))
     except OSError:
         return out
     return out if run is None else os.path.join(out, run)

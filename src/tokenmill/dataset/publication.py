@@ -12,7 +12,6 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from tokenmill.assemble.task import SHARDS_NAME
 from tokenmill.dataset import bucket_runs
@@ -30,17 +29,18 @@ from tokenmill.dataset.places import (
 from tokenmill.errors import ConflictError, DamagedWorkError, IntegrityError, OutputError
 from tokenmill.runners.machine import available_cpus
 from tokenmill.runners.threads import in_threads
-from tokenmill.storage import disk, files
+from tokenmill.storage import disk
 from tokenmill.storage.checked_json import CHECKSUM_BYTES, checked_object, checksum_of, checksummed
 from tokenmill.storage.hashing import sha256_at
-from tokenmill.storage.store import store_of
+from tokenmill.storage.lock import require_lock
+from tokenmill.storage.store import exists, read_ranges, save_record, store_of
 
 
 def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str] | None) -> None:
     """Make `out` the finished dataset, from the staged shards of this plan. `replaced` are files to
     remove, unless the new dataset has files of the same names. None: there is no dataset to
     replace, and one that was published meanwhile stays."""
-    if not store_of(out).has_locks:
+    if not store_of(out).is_local:
         bucket_runs.publish(out, plan_id, manifest, overwrite=replaced is not None)
         return
     if replaced is None and os.path.exists(os.path.join(out, MANIFEST_NAME)):
@@ -57,12 +57,12 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
     _require_names_free(out, names - set(replaced or ()))
     staged = os.path.join(work_of(out, plan_id), SHARDS_NAME)
     _require_whole(staged, out, manifest, is_hashed=False)
-    files.write_record(path, checksummed(json.dumps(data, sort_keys=True).encode()))
+    save_record(path, checksummed(json.dumps(data, sort_keys=True).encode()))
     try:
         # Locks do not work everywhere: a run that came in between has another plan.
         _require_own_plan(out, plan_id)
     except ConflictError:
-        files.remove(path)
+        disk.remove(path)
         raise
     _complete(out, is_interrupted=False)
 
@@ -114,12 +114,12 @@ def _require_file(staged: str, out: str, file: OutputFile, is_hashed: bool) -> N
 def _require_own_plan(out: str, plan_id: str) -> None:
     """Raise ConflictError if a run with another plan is unfinished or finished here."""
     try:
-        data = files.read_file(plan_path(out))
+        data = store_of(out).read(plan_path(out))
         # A plan with notes has another checksum than its id, and names its id.
         is_own = checksum_of(data) == plan_id or checked_object(data).get("plan_id") == plan_id
     except (FileNotFoundError, ValueError):
         is_own = False
-        store_of(out).require_lock(lock_path(out))
+        require_lock(lock_path(out))
     if not is_own:
         raise taken_over(out)
 
@@ -127,14 +127,14 @@ def _require_own_plan(out: str, plan_id: str) -> None:
 def _plan_checksum(out: str) -> str | None:
     """A value that identifies the current plan; only the head of the file is read."""
     try:
-        return checksum_of(files.read_ranges(plan_path(out), [(0, CHECKSUM_BYTES)])[0])
+        return checksum_of(read_ranges(plan_path(out), [(0, CHECKSUM_BYTES)])[0])
     except (FileNotFoundError, IntegrityError, ValueError):
         return None
 
 
 def settle(out: str) -> bool:
     """Complete an interrupted publication. ConflictError if its run is still working on it."""
-    if not store_of(out).has_locks or not os.path.exists(publish_path(out)):
+    if not store_of(out).is_local or not os.path.exists(publish_path(out)):
         return False
     require_no_link(os.path.join(out, WORK_NAME))
     with store_of(out).lock(lock_path(out)):
@@ -148,7 +148,7 @@ def abandon(out: str) -> None:
     if os.path.exists(os.path.join(out, MANIFEST_NAME)):
         return
     try:
-        plain = checked_object(files.read_file(publish_path(out)))
+        plain = checked_object(store_of(out).read(publish_path(out)))
         manifest = Manifest.from_plain(json.loads(plain["manifest"]))
         names = [*(file.name for file in manifest.files), *plain["remove"]]
         for name in names:
@@ -161,7 +161,7 @@ def abandon(out: str) -> None:
 def settle_to_read(out: str) -> None:
     """Like `settle`, for a command that only reads: a failure matters only while the dataset is
     partly moved."""
-    if files.exists(publish_path(out)):
+    if exists(publish_path(out)):
         require_no_link(os.path.join(out, WORK_NAME))
     try:
         settle(out)
@@ -179,7 +179,7 @@ def settle_to_read(out: str) -> None:
 def _is_published(out: str) -> bool:
     """Whether the move is complete and only the work folder remains."""
     try:
-        plain = checked_object(files.read_file(publish_path(out)))
+        plain = checked_object(store_of(out).read(publish_path(out)))
         return _is_manifest(out, plain["manifest"].encode())
     except FileNotFoundError:
         return True
@@ -196,7 +196,7 @@ def _complete(out: str, is_interrupted: bool) -> None:
     """
     path = publish_path(out)
     try:
-        plain = checked_object(files.read_file(path))
+        plain = checked_object(store_of(path).read(path))
         data = plain["manifest"].encode()
         manifest, plan = Manifest.from_plain(json.loads(data)), plain["plan"]
         staged, removed = os.path.join(out, _staged(plain["staged"])), plain["remove"]
@@ -213,7 +213,7 @@ def _complete(out: str, is_interrupted: bool) -> None:
     # because its shards were damaged.
     is_in_place = _is_manifest(out, data)
     if not is_in_place and _plan_checksum(out) != plan:
-        files.remove(path)
+        disk.remove(path)
         return
     try:
         if not is_in_place:
@@ -226,7 +226,7 @@ def _complete(out: str, is_interrupted: bool) -> None:
         _remove_files(out, removed)
         if not is_in_place:
             _require_plan(out, plan)
-            files.write_file(os.path.join(out, MANIFEST_NAME), data)
+            store_of(out).write(os.path.join(out, MANIFEST_NAME), data)
     except (ConflictError, IntegrityError):
         if _plan_checksum(out) == plan:
             raise
@@ -234,8 +234,8 @@ def _complete(out: str, is_interrupted: bool) -> None:
             return  # another process has completed it
         raise taken_over(out) from None
     if _plan_checksum(out) in (plan, None):
-        files.remove(plan_path(out))
-        files.remove_folder(os.path.join(out, WORK_NAME))
+        disk.remove(plan_path(out))
+        disk.remove_folder(os.path.join(out, WORK_NAME))
 
 
 def _require_plan(out: str, checksum: str, is_in_place: bool = False) -> None:
@@ -255,7 +255,7 @@ def _require_real(staged: str) -> None:
     """Raise DamagedWorkError if the staged files are behind a link, which may lead anywhere in
     somebody else's folder."""
     for folder in (os.path.dirname(staged), staged):
-        if store_of(folder).is_link(folder):
+        if os.path.islink(folder):
             raise DamagedWorkError(
                 f"{folder} is a link, and its target is never touched",
                 hint="remove the link; the dataset has to be made again: --overwrite",
@@ -264,28 +264,25 @@ def _require_real(staged: str) -> None:
 
 def _is_manifest(out: str, data: bytes) -> bool:
     try:
-        return files.read_file(os.path.join(out, MANIFEST_NAME)) == data
+        return store_of(out).read(os.path.join(out, MANIFEST_NAME)) == data
     except FileNotFoundError:
         return False
 
 
 def _move_files(staged: str, out: str, manifest: Manifest) -> None:
     for below in sorted({os.path.dirname(file.name) for file in manifest.files} - {""}):
-        files.make_folder(os.path.join(out, below))
+        disk.make_folder(os.path.join(out, below))
         require_no_link(os.path.join(out, below))
 
-    def move(file: Any) -> None:
+    for file in manifest.files:
         target = os.path.join(out, file.name)
         # A file that is not staged is the right one: `_require_whole`.
         is_moved = disk.rename_if_there(os.path.join(staged, file.name), target)
-        if not is_moved and files.size(target) != file.num_bytes:
+        if not is_moved and store_of(out).size(target) != file.num_bytes:
             raise DamagedWorkError(
                 f"{target} is missing or has changed size since it was written",
                 hint="start again with --overwrite",
             )
-
-    for _ in store_of(out).mapped(move, manifest.files):
-        pass
 
 
 def _remove_files(out: str, names: Collection[str]) -> None:
@@ -294,13 +291,14 @@ def _remove_files(out: str, names: Collection[str]) -> None:
     ]
     for folder in below:
         require_no_link(folder)
-    files.remove_all([os.path.join(out, name) for name in names])
+    for name in names:
+        disk.remove(os.path.join(out, name))
     for folder in below:
-        files.remove_empty_folder(folder)
+        disk.remove_empty_folder(folder)
 
 
 def require_no_link(folder: str) -> None:
-    if store_of(folder).is_link(folder):
+    if os.path.islink(folder):
         raise ConflictError(
             f"{folder} is a link, and its target is never touched", hint="remove the link"
         )

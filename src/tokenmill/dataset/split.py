@@ -25,7 +25,7 @@ from tokenmill.dataset.kept_rows import KeptRows, kept_rows_of
 from tokenmill.dataset.open_shards import OpenShards
 from tokenmill.dataset.stream import READ_TOKENS, Stream, Tokens
 from tokenmill.errors import ConfigError, IntegrityError
-from tokenmill.formats import DatasetFiles
+from tokenmill.formats import Files
 from tokenmill.wording.plural import counted
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Split:
         return self._stream
 
     @property
-    def files(self) -> DatasetFiles:
+    def files(self) -> Files:
         return self._looked.dataset.files
 
     @functools.cached_property

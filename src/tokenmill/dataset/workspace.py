@@ -43,8 +43,9 @@ from tokenmill.errors import (
     OutputError,
 )
 from tokenmill.formats import DTYPE_BYTES
-from tokenmill.storage import disk_space, files
-from tokenmill.storage.store import Store, store_of
+from tokenmill.storage import disk, disk_space
+from tokenmill.storage.lock import require_lock
+from tokenmill.storage.store import Store, each, exists, store_of
 from tokenmill.wording.quantities import shown_bytes
 
 
@@ -104,7 +105,7 @@ class Workspace:
 
     @property
     def has_plan(self) -> bool:
-        return files.exists(self.plan_path)
+        return exists(self.plan_path)
 
     def work_of(self, plan_id: str) -> str:
         return work_of(self.out, plan_id)
@@ -122,7 +123,7 @@ class Workspace:
         """The requested dataset, finished earlier or by this attempt. None: the run to continue was
         damaged and, because of --overwrite, discarded; the caller tries again."""
         is_continued = False
-        before = dataset_folder(self.out) if overwrite and not self._store.has_locks else None
+        before = dataset_folder(self.out) if overwrite and not self._store.is_local else None
         if overwrite:
             publication.require_no_link(self.folder)
             if (manifest := self._just_published(request)) is not None:
@@ -165,15 +166,16 @@ class Workspace:
     def finished_dataset(self) -> Manifest | None:
         """The manifest of the finished dataset, of any request."""
         publication.settle(self.out)
-        is_there = files.exists(os.path.join(self.out, MANIFEST_NAME))
+        is_there = exists(os.path.join(self.out, MANIFEST_NAME))
         return Manifest.load(self.out) if is_there else None
 
     def require_files(self, manifest: Manifest) -> None:
         """Raise ConflictError if a file of the finished dataset is missing or has another size."""
         folder = dataset_folder(self.out)
         paths = [os.path.join(folder, file.name) for file in manifest.files]
-        for path, file, found in zip(paths, manifest.files, files.sizes(paths), strict=True):
-            if found != file.num_bytes:
+        sizes = each(self._store, self._store.size, paths)
+        for path, file, num_bytes in zip(paths, manifest.files, sizes, strict=True):
+            if num_bytes != file.num_bytes:
                 raise ConflictError(
                     f"{path} is missing or has changed since the run finished",
                     hint="start again with --overwrite",
@@ -182,7 +184,7 @@ class Workspace:
     def _finished_meanwhile(self, request: Request[Any]) -> Manifest | None:
         """The manifest of another run of the same request that was faster, in a store without
         locks."""
-        if self._store.has_locks:
+        if self._store.is_local:
             return None
         with contextlib.suppress(ConflictError):
             if (manifest := self.finished(request)) is not None:
@@ -203,7 +205,7 @@ class Workspace:
 
     def _settled(self) -> bool:
         """Complete an interrupted publication; whether there was one."""
-        if self._store.has_locks:
+        if self._store.is_local:
             return publication.settle(self.out)
         return bucket_runs.clean_up(self.out)
 
@@ -212,8 +214,8 @@ class Workspace:
     def begin_or_continue(self, request: Request[P], make: Callable[[], P | None]) -> P:
         """The plan of the unfinished run, which must be of this request; or a new plan. `make`
         returns None if it found an existing plan."""
-        seen = LatestRun() if self._store.has_locks else latest_run(self.out)
-        has_plan = self.has_plan if self._store.has_locks else bool(seen.run) and self._has(seen)
+        seen = LatestRun() if self._store.is_local else latest_run(self.out)
+        has_plan = self.has_plan if self._store.is_local else bool(seen.run) and self._has(seen)
         if not has_plan:
             plan = make()  # which may take long
             if plan is not None and (begun := self._begun(plan, seen)) is not None:
@@ -221,11 +223,11 @@ class Workspace:
         return self._continued(request)
 
     def _has(self, run: LatestRun) -> bool:
-        return files.exists(plan_of(self.out, run.run))
+        return exists(plan_of(self.out, run.run))
 
     def _begun(self, plan: P, seen: LatestRun) -> P | None:
         """The plan as it was saved; None: another run was faster, since `seen` was the latest."""
-        if self._store.has_locks:
+        if self._store.is_local:
             return plan if plan.create(self.plan_path) else None
         plan = plan.with_own_id()
         return plan if bucket_runs.begin(self.out, seen, plan.plan_id, plan.create) else None
@@ -265,7 +267,8 @@ class Workspace:
             self._removal_explained(),
             self._takeover_explained(),
         ):
-            self._store.remove_temporaries(self.folder)
+            if self._store.is_local:
+                disk.remove_temporaries(self.folder)
             yield
 
     @contextlib.contextmanager
@@ -274,7 +277,7 @@ class Workspace:
         try:
             yield
         except ConflictError:
-            if not self._store.has_locks:
+            if not self._store.is_local:
                 bucket_runs.remove_if_discarded(self.out, plan_id)
             raise
 
@@ -282,7 +285,7 @@ class Workspace:
     def shared(self, names: OutputNames) -> Iterator[None]:
         """Share the folder's lock with other tasks of the same run."""
         self._enter(names, False)
-        with self._store.shared_lock(lock_path(self.out)), self._removal_explained():
+        with self._store.lock(lock_path(self.out), is_shared=True), self._removal_explained():
             yield
 
     @contextlib.contextmanager
@@ -298,14 +301,14 @@ class Workspace:
             yield
 
     def _enter(self, names: OutputNames, overwrite: bool) -> None:
-        if not self._store.has_locks:
+        if not self._store.is_local:
             bucket_runs.require_replaceable(self.out)
             return
         publication.require_no_link(self.folder)
         names.require_kinds(self.out)
         if not self.has_plan:
             names.require_free(self.out, overwrite)
-        files.make_folder(self.folder)
+        disk.make_folder(self.folder)
 
     @contextlib.contextmanager
     def _tidied(self, is_new: bool) -> Iterator[None]:
@@ -313,17 +316,17 @@ class Workspace:
         try:
             yield
         finally:
-            if self._store.has_locks and not self.has_plan:
-                files.remove_folder(self.folder)
+            if self._store.is_local and not self.has_plan:
+                disk.remove_folder(self.folder)
                 if is_new:
-                    files.remove_empty_folder(self.out)
+                    disk.remove_empty_folder(self.out)
 
     @contextlib.contextmanager
     def _removal_explained(self) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError as error:
-            if self._store.has_locks and not str(error.filename).startswith(self.folder):
+            if self._store.is_local and not str(error.filename).startswith(self.folder):
                 raise
             what, why = error.filename or "something", "" if error.filename else f": {error}"
             raise ConflictError(
@@ -339,7 +342,8 @@ class Workspace:
             yield
         except (OSError, OutputError, IntegrityError) as error:
             try:
-                self._store.require_lock(lock_path(self.out))
+                if self._store.is_local:
+                    require_lock(lock_path(self.out))
             except ConflictError as conflict_error:
                 raise conflict_error from error
             raise
@@ -348,14 +352,14 @@ class Workspace:
 
     def forget_plan(self) -> None:
         """Remove the plan: there is nothing to resume."""
-        if self._store.has_locks:
-            files.remove(self.plan_path)
+        if self._store.is_local:
+            disk.remove(self.plan_path)
         else:
             bucket_runs.discard(self.out)
 
     def discard(self) -> None:
         """Remove the unfinished run; the finished dataset beside it stays."""
-        if self._store.has_locks:
+        if self._store.is_local:
             publication.abandon(self.out)
             self._remove(self.forget_plan)
         elif not bucket_runs.is_published(self.out):
@@ -364,10 +368,10 @@ class Workspace:
     def remove_leftovers(self) -> None:
         """Remove what is left of a run that was killed after it had written the manifest, and so
         has no plan any more. An unfinished run stays: it was to replace this dataset."""
-        if not self._store.has_locks:
+        if not self._store.is_local:
             bucket_runs.clean_up(self.out)
             return
-        if not self._store.is_link(self.folder) and not self.has_plan:
+        if not os.path.islink(self.folder) and not self.has_plan:
             self._remove()
 
     def _remove(self, first: Callable[[], None] = lambda: None) -> None:
@@ -376,7 +380,7 @@ class Workspace:
             return
         with self._store.lock(lock_path(self.out)):
             first()
-            files.remove_folder(self.folder)
+            disk.remove_folder(self.folder)
 
 
 def changes_between(request: Request[Any], manifest: Manifest) -> list[str]:
@@ -411,7 +415,7 @@ def space_warning(config: Config, plan: Plan) -> str | None:
     if needed <= free:
         return None
     return (
-        f"the disk may be too small: {store_of(config.out).disk_folder(config.out)} has "
+        f"the disk may be too small: {disk_space.disk_folder(config.out)} has "
         f"{shown_bytes(free)} free, and the run needs about {shown_bytes(needed)} there\n"
         "hint: make room, or choose another disk with -o; if it fills up, nothing is lost: the "
         "same command resumes"
@@ -421,7 +425,7 @@ def space_warning(config: Config, plan: Plan) -> str | None:
 def needed_bytes(config: Config, absent: Sequence[Input], num_tokens: float) -> int:
     """The space that a run still needs on its disk, about: for tokens, for parts until they are
     shards, for downloads that go there. `absent` are the inputs that have yet to be downloaded."""
-    if not config.out or not store_of(config.out).takes_disk_space:
+    if not config.out or not store_of(config.out).is_local:
         return 0
     output = num_tokens * DTYPE_BYTES[config.dtype]
     needs_all_parts = config.shuffle or config.runner == "ray"
@@ -439,7 +443,8 @@ def absent_inputs(inputs: Iterable[Input]) -> list[Input]:
     return [
         source
         for source in inputs
-        if source.name.startswith(HUB_SCHEME) and files.size(source.path) != source.num_bytes
+        if source.name.startswith(HUB_SCHEME)
+        and store_of(source.path).size(source.path) != source.num_bytes
     ]
 
 
@@ -449,5 +454,5 @@ def _held_bytes(out: str) -> int:
     for folder, below, names in os.walk(os.path.join(out, WORK_NAME)):
         # Skipped: there may be a million records of a few hundred bytes.
         below[:] = [name for name in below if name not in ("records", "tasks")]
-        total += sum(files.size(os.path.join(folder, name)) or 0 for name in names)
+        total += sum(store_of(out).size(os.path.join(folder, name)) or 0 for name in names)
     return total

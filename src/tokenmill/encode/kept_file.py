@@ -25,9 +25,9 @@ from tokenmill.corpus.spans import Span
 from tokenmill.encode.part_sums import Different, require_sum, sum_of, twice
 from tokenmill.encode.record import kept_path
 from tokenmill.errors import DamagedWorkError
-from tokenmill.storage import files
+from tokenmill.storage.local import RangeRead
 from tokenmill.storage.new_file import NewFile
-from tokenmill.storage.store import RangeRead
+from tokenmill.storage.store import store_of, wait_for
 
 _ROW_BYTES = 24  # of the directory
 KEY = "\n"  # the column of shuffle keys, only in parts; --keep refuses this name
@@ -141,9 +141,9 @@ class KeptReader:
     def batches(self, file: KeptFile, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Batches `first` to `last` of a file; those without rows are left out."""
         path = kept_path(self._work, file.slice_index, self._split)
-        files.wait_for(path)
+        wait_for(path)
         try:
-            with files.range_reader(path) as read:
+            with store_of(path).range_reader(path) as read:
                 read_batches = functools.partial(_batches, read, file, first, last)
                 for data in twice(read_batches, self._work, file.slice_index, path):
                     yield pa.ipc.read_record_batch(pa.py_buffer(data), self._schema)

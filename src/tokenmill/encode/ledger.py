@@ -31,7 +31,7 @@ from tokenmill.encode.record import (
     Quarantined,
     record_path,
 )
-from tokenmill.storage import files
+from tokenmill.storage.store import new_file, store_of
 
 _NUM_COUNTS = len(Counts.__slots__)
 # Checksums, sizes, the chunk's tokens and documents (train, val each), the counts, the content.
@@ -262,7 +262,7 @@ def saved_ledger(
     Then those slices are encoded again, and `notice` says why, unless it is missing."""
     head = _HEAD % plan_id.encode()
     try:
-        data = files.read_file(f"{work}/{RECORDS_NAME}/{_NAME}")
+        data = store_of(work).read(f"{work}/{RECORDS_NAME}/{_NAME}")
     except FileNotFoundError:
         return Ledger()
     body, digest = memoryview(data)[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
@@ -280,7 +280,7 @@ def save_if_grown(work: str, records: Ledger) -> None:
     a driver, which has the folder to itself."""
     if records.num_unsaved < max(MIN_RECORDS, len(records) // 9) or not records.covers_checkpoint:
         return
-    with files.new_file(f"{work}/{RECORDS_NAME}", _NAME) as file:
+    with new_file(f"{work}/{RECORDS_NAME}/{_NAME}") as file:
         for data in (_HEAD % records.plan_id.encode(), *records.to_save()):
             file.write(data)
         file.write(bytes.fromhex(file.digest))
@@ -288,4 +288,4 @@ def save_if_grown(work: str, records: Ledger) -> None:
     saved = records.mark_saved()
     for at in range(0, len(saved), _REMOVED_AT_ONCE):
         batch = saved[at : at + _REMOVED_AT_ONCE]
-        files.remove_all([record_path(work, index) for index in batch])
+        store_of(work).remove(*(record_path(work, index) for index in batch))

@@ -18,7 +18,6 @@ The record, a small JSON file, is written after the part: without a record there
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -50,9 +49,9 @@ from tokenmill.encode.record import (
 )
 from tokenmill.encode.text_hashes import HASHED, Hashed, save_hashes
 from tokenmill.formats import DTYPE_BYTES
-from tokenmill.storage import files
+from tokenmill.storage.local import RangeRead
 from tokenmill.storage.new_file import NewFile
-from tokenmill.storage.store import RangeRead
+from tokenmill.storage.store import new_file
 
 CHUNK_BYTES = 64 << 20
 DIRECTORY_ROW_BYTES = 32
@@ -202,8 +201,8 @@ class PartWriter:
     ) -> None:
         """Write what is kept of the documents, in their order."""
         if split not in self._kept:
-            folder, name = os.path.split(kept_path(self._work, self._slice_index, split))
-            file = files.new_file(folder, name, PART_CHECKSUM(), is_durable=False)
+            path = kept_path(self._work, self._slice_index, split)
+            file = new_file(path, PART_CHECKSUM(), is_durable=False)
             self._kept[split] = KeptWriter(file, self._kept_types)
         if order is None:
             self._kept[split].write(rows, lengths)
@@ -214,9 +213,8 @@ class PartWriter:
 
     def _file_of(self, split: int) -> NewFile:
         if split not in self._files:
-            folder, name = os.path.split(part_path(self._work, self._slice_index, split))
-            file = files.new_file(folder, name, PART_CHECKSUM(), is_durable=False)
-            self._files[split] = file
+            path = part_path(self._work, self._slice_index, split)
+            self._files[split] = new_file(path, PART_CHECKSUM(), is_durable=False)
         return self._files[split]
 
     def _sorted(

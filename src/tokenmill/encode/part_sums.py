@@ -20,8 +20,8 @@ import xxhash
 
 from tokenmill.encode.record import record_path
 from tokenmill.errors import DamagedWorkError
-from tokenmill.storage import files
-from tokenmill.storage.store import RangeRead
+from tokenmill.storage.local import RangeRead
+from tokenmill.storage.store import read_in_order, store_of
 
 BLOCK_BYTES = 256 << 10
 Found = TypeVar("Found")
@@ -90,7 +90,7 @@ def twice(read: Callable[[], Found], work: str, slice_index: int, path: str) -> 
 
 
 def _given_up(work: str, slice_index: int, path: str) -> DamagedWorkError:
-    files.write_file(record_path(work, slice_index), b"")
+    store_of(work).write(record_path(work, slice_index), b"")
     return DamagedWorkError(
         f"{path} is not what was written there",
         hint="run the same command again: it encodes that slice again",
@@ -107,9 +107,9 @@ def checked_stretch(
     if first >= last:
         return
     at, until = begin + first * BLOCK_BYTES, min(end, begin + last * BLOCK_BYTES)
-    with files.range_reader(path) as read:
+    with store_of(path).range_reader(path) as read:
         expected = _sums(read, end, first, last)
-        for data in files.read_in_order(path, at, until, BLOCK_BYTES):
+        for data in read_in_order(path, at, until, BLOCK_BYTES):
             view = memoryview(data)
             for offset in range(0, len(view), BLOCK_BYTES):
                 block, wanted = view[offset : offset + BLOCK_BYTES], next(expected)

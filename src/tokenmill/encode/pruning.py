@@ -27,7 +27,7 @@ from tokenmill.encode.record import SPLITS, Counts, PartRecord, committed_record
 from tokenmill.encode.text_hashes import Hashed, saved_hashes
 from tokenmill.errors import DamagedWorkError
 from tokenmill.formats import DTYPE_BYTES
-from tokenmill.storage import files
+from tokenmill.storage.store import store_of, wait_for
 
 Flags = npt.NDArray[np.bool_]
 
@@ -102,7 +102,7 @@ def _documents(
                 continue
             chunk = next(chunks[split])
             path = part_path(job.work, record.slice_index, split)
-            files.wait_for(path)
+            wait_for(path)
             try:
                 data, found = _chunk(job, path, chunk)
             except FileNotFoundError:
@@ -120,7 +120,7 @@ def _chunk(job: Job, path: str, chunk: SplitChunk) -> tuple[bytes, npt.NDArray[n
         data = b"".join(checked_stretch(work, index, path, chunk.place, *chunk.place))
         at = chunk.lengths_at - chunk.tokens_at
         return data[:at], np.frombuffer(data[at:], "<u4")
-    with files.range_reader(path) as read:
+    with store_of(path).range_reader(path) as read:
         buckets = [
             twice(functools.partial(bucket_of, read, chunk, number, width), work, index, path)
             for number in range(job.num_buckets)

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from tokenmill.storage import files
 from tokenmill.storage.checked_json import checked_object, checksummed
+from tokenmill.storage.store import each, save_record, store_of
 
 SPLITS = ("train", "val")
 PARTS_NAME, RECORDS_NAME = "parts", "records"  # in the work folder
@@ -105,7 +105,7 @@ class PartRecord:
     def save(self, work: str) -> None:
         """Write the record's file: from now on its slice is done."""
         data = checksummed(json.dumps(self.to_plain(), sort_keys=True).encode())
-        files.write_record(record_path(work, self.slice_index), data, is_durable=False)
+        save_record(record_path(work, self.slice_index), data, is_durable=False)
 
     def to_plain(self) -> dict[str, Any]:
         return {
@@ -169,7 +169,7 @@ def record_path(work: str, slice_index: int) -> str:
 
 def recorded_indices(work: str) -> list[int]:
     """The slices that have a record file, in plan order."""
-    names = files.entries(f"{work}/{RECORDS_NAME}")
+    names = store_of(work).names(f"{work}/{RECORDS_NAME}")
     return sorted(int(name[:-5]) for name in names if _NAME.fullmatch(name))
 
 
@@ -178,8 +178,15 @@ def committed_records(
 ) -> Iterator[PartRecord | None]:
     """Each slice's record; None if it is missing, torn, edited or of another plan."""
     paths = [record_path(work, index) for index in slice_indices]
-    for index, data in zip(slice_indices, files.read_files(paths), strict=True):
+    for index, data in zip(slice_indices, each(store_of(work), _content, paths), strict=True):
         yield _parsed(data, index, plan_id)
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        return store_of(path).read(path, has_checksum=True)
+    except FileNotFoundError:
+        return None
 
 
 def committed_record(work: str, slice_index: int, plan_id: str) -> PartRecord | None:

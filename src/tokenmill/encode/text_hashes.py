@@ -23,7 +23,7 @@ import xxhash
 
 from tokenmill.arrays import offsets_of
 from tokenmill.encode.record import PARTS_NAME
-from tokenmill.storage import files
+from tokenmill.storage.store import store_of
 
 # Of a document: its hash, and the size of its text.
 HASHED = np.dtype([("hash", "<u8", (2,)), ("num_bytes", "<u8")])
@@ -51,13 +51,13 @@ def hashes_path(work: str, slice_index: int) -> str:
 def save_hashes(work: str, plan_id: str, slice_index: int, rows: Hashed) -> None:
     body = _HEAD % (plan_id.encode(), slice_index) + rows.tobytes()
     data = body + xxhash.xxh3_128_digest(body)
-    files.write_file(hashes_path(work, slice_index), data, is_durable=False)
+    store_of(work).write(hashes_path(work, slice_index), data, is_durable=False)
 
 
 def saved_hashes(work: str, plan_id: str, slice_index: int) -> Hashed | None:
     """A slice's rows; None if the file is missing, damaged or of another plan."""
     try:
-        data = files.read_file(hashes_path(work, slice_index))
+        data = store_of(work).read(hashes_path(work, slice_index))
     except FileNotFoundError:
         return None
     head = _HEAD % (plan_id.encode(), slice_index)

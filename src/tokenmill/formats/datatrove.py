@@ -22,8 +22,8 @@ from tokenmill.formats.format import (
     DTYPE_BYTES,
     Contents,
     Create,
-    DatasetFiles,
     Defaults,
+    Files,
     Format,
     FoundShard,
     ShardReader,
@@ -65,17 +65,17 @@ class DatatroveFormat(Format):
         with create(f"{contents.name}.metadata") as file:
             file.write("\n".join(lines).encode("utf-8", "replace"))
 
-    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: Files, names: Sequence[str]) -> list[FoundShard]:
         shards = sorted((n for n in names if n.endswith(".ds")), key=by_number)
         return [FoundShard(name, split_of(name, self.pattern)) for name in shards]
 
-    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+    def open(self, files: Files, name: str, dtype: str | None) -> ShardReader:
         found, num_tokens = _metadata_of(files, f"{name}.metadata")
         tokens = mapped_tokens(files, name, found or dtype or "uint16", num_tokens=num_tokens)
         return MappedShard(tokens, _ends_of(files, f"{name}.index", len(tokens)))
 
 
-def _metadata_of(files: DatasetFiles, name: str) -> tuple[str | None, int | None]:
+def _metadata_of(files: Files, name: str) -> tuple[str | None, int | None]:
     """The dtype and the number of tokens, if the file states them."""
     if files.size(name) is None:
         return None, None
@@ -93,7 +93,7 @@ def _metadata_of(files: DatasetFiles, name: str) -> tuple[str | None, int | None
 
 
 def _ends_of(
-    files: DatasetFiles, name: str, num_tokens: int
+    files: Files, name: str, num_tokens: int
 ) -> Callable[[], npt.NDArray[np.int64]] | None:
     if files.size(name) is None:
         return None

@@ -8,7 +8,7 @@ adds what surrounds them:
     index     files that list a split's shards, written last
 
 and reads its own and other people's files back: `find` the shards of a dataset, `open` one of them.
-It reads through `DatasetFiles`, so it does not know whether they are files or objects in a store.
+It reads through `Files`, so it does not know whether they are files or objects in a store.
 Their content may be hostile: for any bad bytes `open` raises IntegrityError naming the file, and it
 never allocates more than the file's own size justifies.
 """
@@ -126,7 +126,7 @@ class File(Protocol):
 Create = Callable[[str], AbstractContextManager[File]]
 
 
-class DatasetFiles(Protocol):
+class Files(Protocol):
     """The files of a dataset: in a local folder (storage/folder_files.py), or objects below a URL
     (storage/object_files.py). Names are relative, with "/" between parts.
 
@@ -135,7 +135,7 @@ class DatasetFiles(Protocol):
     """
 
     label: str  # the folder or URL, as the user named it
-    is_far: bool  # whether bytes come over a network, so that few should be read
+    is_local: bool  # if not, bytes come over a network, and few should be read
 
     def path_of(self, name: str) -> str:
         """The file's path or URL, for messages."""
@@ -225,10 +225,10 @@ class Format(Protocol):
         """Files, by name, that list the shards of a split; `shards` is in order."""
         return {}
 
-    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: Files, names: Sequence[str]) -> list[FoundShard]:
         """The shards of this format among the files called `names`, in the trainer's order; empty
         if there are none or they are another format's."""
 
-    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+    def open(self, files: Files, name: str, dtype: str | None) -> ShardReader:
         """The shard of that name. `dtype` is what the user or the manifest says, needed only where
         the file does not. Raises IntegrityError if it is not whole."""

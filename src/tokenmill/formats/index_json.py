@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import IntegrityError
-from tokenmill.formats.format import DatasetFiles, FoundShard
+from tokenmill.formats.format import Files, FoundShard
 from tokenmill.formats.mapped import by_number, split_of, start_of
 
 INDEX_NAME = "index.json"
@@ -23,7 +23,7 @@ MAX_OFFSET = (1 << 32) - 1  # both formats point into a shard with uint32
 
 
 def listed_shards(
-    files: DatasetFiles,
+    files: Files,
     names: Sequence[str],
     key: str,
     looks: re.Pattern[str],
@@ -68,7 +68,7 @@ def shown(value: object) -> str:
     return repr(value[:60]) if isinstance(value, str) else type(value).__name__
 
 
-def index_bytes(files: DatasetFiles, name: str) -> bytes:
+def index_bytes(files: Files, name: str) -> bytes:
     path = files.path_of(name)
     if files.size(name) is None:
         raise IntegrityError(f"{path} is missing, and nothing else lists the shards")
@@ -100,7 +100,7 @@ def checked_offsets(
     return offsets
 
 
-def _entries(files: DatasetFiles, name: str, key: str) -> list[Any]:
+def _entries(files: Files, name: str, key: str) -> list[Any]:
     path = files.path_of(name)
     data = parsed_json(index_bytes(files, name), path)
     entries = data.get(key) if isinstance(data, dict) else None

@@ -25,8 +25,8 @@ import numpy as np
 from tokenmill.errors import IntegrityError
 from tokenmill.formats.format import (
     DTYPE_BYTES,
-    DatasetFiles,
     Defaults,
+    Files,
     Format,
     FoundShard,
     Layout,
@@ -106,10 +106,10 @@ class LitdataFormat(Format):
         data = {"chunks": chunks, "config": config, "updated_at": version[:16]}
         return {f"{split}/{INDEX_NAME}": json.dumps(data, sort_keys=True).encode()}
 
-    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: Files, names: Sequence[str]) -> list[FoundShard]:
         return listed_shards(files, names, "chunks", _CHUNK, lambda entry: entry["filename"])
 
-    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+    def open(self, files: Files, name: str, dtype: str | None) -> ShardReader:
         index = _index_beside(files, name)
         if dtype is None and index is None:
             raise IntegrityError(
@@ -131,7 +131,7 @@ def _width(dtype: str) -> int:
     return np.dtype(dtype).itemsize
 
 
-def _checked_header(files: DatasetFiles, name: str, token_bytes: int) -> tuple[int, int]:
+def _checked_header(files: Files, name: str, token_bytes: int) -> tuple[int, int]:
     """The number of items and where the first begins."""
     path, data = files.path_of(name), mapped_tokens(files, name, "uint8")
     offsets = checked_offsets(data, path, "a litdata chunk", "items")
@@ -161,7 +161,7 @@ class _Index:
             )
 
 
-def _index_beside(files: DatasetFiles, name: str) -> _Index | None:
+def _index_beside(files: Files, name: str) -> _Index | None:
     index = os.path.join(os.path.dirname(name), INDEX_NAME)
     if not files.has(index):
         return None

@@ -14,8 +14,8 @@ import numpy as np
 from tokenmill.errors import IntegrityError
 from tokenmill.formats.format import (
     DTYPE_BYTES,
-    DatasetFiles,
     Defaults,
+    Files,
     Format,
     FoundShard,
     Layout,
@@ -52,14 +52,14 @@ class LlmcFormat(Format):
         header[:3] = (*_MAGIC_AND_VERSION[dtype], num_tokens)
         return header.tobytes()
 
-    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: Files, names: Sequence[str]) -> list[FoundShard]:
         return [
             FoundShard(name, split_of(name, self.pattern))
             for name in names
             if name.endswith(".bin") and _dtype_of(files, name) is not None
         ]
 
-    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+    def open(self, files: Files, name: str, dtype: str | None) -> ShardReader:
         path, found = files.path_of(name), _dtype_of(files, name)
         if found is None or (files.size(name) or 0) < HEADER_BYTES:
             raise IntegrityError(f"{path} does not begin with llm.c's header of 1,024 bytes")
@@ -69,7 +69,7 @@ class LlmcFormat(Format):
         return MappedShard(mapped_tokens(files, name, found, HEADER_BYTES, num_tokens))
 
 
-def _dtype_of(files: DatasetFiles, name: str) -> str | None:
+def _dtype_of(files: Files, name: str) -> str | None:
     """What the header says the tokens are; None if it is not llm.c's header."""
     try:
         start = start_of(files, name, 8)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import IntegrityError, TokenmillError
-from tokenmill.formats.format import DatasetFiles
+from tokenmill.formats.format import Files
 
 _SPLIT = re.compile(
     r"(?<![a-z])((?P<train>train(ing)?)|(?P<test>test)|val|valid|validation|eval|dev)(?![a-z])",
@@ -44,7 +44,7 @@ class MappedShard:
 
 
 def mapped_tokens(
-    files: DatasetFiles, name: str, dtype: str, offset: int = 0, num_tokens: int | None = None
+    files: Files, name: str, dtype: str, offset: int = 0, num_tokens: int | None = None
 ) -> npt.NDArray[np.integer]:
     """The tokens of a file from byte `offset` on: all that are there, or exactly `num_tokens`."""
     path, size = files.path_of(name), files.size(name)
@@ -66,7 +66,7 @@ def mapped_tokens(
     return files.array(name, kind, offset, num_tokens)
 
 
-def start_of(files: DatasetFiles, name: str, num_bytes: int) -> bytes:
+def start_of(files: Files, name: str, num_bytes: int) -> bytes:
     """The first bytes of a file, or all if it has fewer. Raises IntegrityError if it cannot be
     read."""
     try:
@@ -78,7 +78,7 @@ def start_of(files: DatasetFiles, name: str, num_bytes: int) -> bytes:
         raise IntegrityError(f"cannot read {files.path_of(name)}: {error.strerror}") from error
 
 
-def begins_with(files: DatasetFiles, name: str, magic: bytes) -> bool:
+def begins_with(files: Files, name: str, magic: bytes) -> bool:
     """Whether the file begins with these bytes; False if it cannot be read."""
     try:
         return start_of(files, name, len(magic)) == magic

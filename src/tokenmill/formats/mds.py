@@ -32,9 +32,9 @@ from tokenmill.formats.format import (
     DTYPE_BYTES,
     Contents,
     Create,
-    DatasetFiles,
     Defaults,
     File,
+    Files,
     Format,
     FoundShard,
     Layout,
@@ -110,7 +110,7 @@ class MdsFormat(Format):
         data = json.dumps({"shards": listed, "version": 2}, sort_keys=True)
         return {f"{split}/{INDEX_NAME}": data.encode()}
 
-    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: Files, names: Sequence[str]) -> list[FoundShard]:
         def file_of(entry: Any) -> Any:
             if entry["format"] != "mds":
                 raise TypeError("its format is not mds")
@@ -118,7 +118,7 @@ class MdsFormat(Format):
 
         return listed_shards(files, names, "shards", _LOOKS, file_of)
 
-    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+    def open(self, files: Files, name: str, dtype: str | None) -> ShardReader:
         return open_shard(files, name, dtype)
 
 

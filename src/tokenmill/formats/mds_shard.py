@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tokenmill.arrays import binary_array, indices
 from tokenmill.errors import IntegrityError
-from tokenmill.formats.format import DatasetFiles, ShardReader
+from tokenmill.formats.format import Files, ShardReader
 from tokenmill.formats.index_json import MAX_OFFSET, checked_offsets, parsed_json, shown
 from tokenmill.formats.mapped import mapped_tokens
 
@@ -35,7 +35,7 @@ Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 
-def open_shard(files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+def open_shard(files: Files, name: str, dtype: str | None) -> ShardReader:
     """A shard, ours or foreign; `dtype` is for a column of plain bytes."""
     path, data = files.path_of(name), cast("Bytes", mapped_tokens(files, name, "uint8"))
     if isinstance(data, np.memmap):

@@ -28,8 +28,8 @@ from tokenmill.errors import InputError, IntegrityError
 from tokenmill.formats.format import (
     Contents,
     Create,
-    DatasetFiles,
     Defaults,
+    Files,
     Format,
     FoundShard,
     ShardReader,
@@ -83,7 +83,7 @@ class MegatronFormat(Format):
                 stop = min(number + PIECE_DOCUMENTS, len(lengths) + 1)
                 file.write(np.arange(number, stop, dtype="<i8"))
 
-    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: Files, names: Sequence[str]) -> list[FoundShard]:
         there = set(names)
         return [
             FoundShard(name, split_of(name, self.pattern))
@@ -93,7 +93,7 @@ class MegatronFormat(Format):
             and begins_with(files, _index_name(name), MAGIC)
         ]
 
-    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+    def open(self, files: Files, name: str, dtype: str | None) -> ShardReader:
         index = _mapped_index(files, _index_name(name))
         tokens = mapped_tokens(files, name, index.dtype)
         return MappedShard(tokens, lambda: index.document_ends(len(tokens)))
@@ -163,7 +163,7 @@ class _Index:
             )
 
 
-def _mapped_index(files: DatasetFiles, name: str) -> _Index:
+def _mapped_index(files: Files, name: str) -> _Index:
     path = files.path_of(name)
     data = cast("npt.NDArray[np.uint8]", mapped_tokens(files, name, "uint8"))
     if len(data) < _HEADER.size or bytes(data[: len(MAGIC)]) != MAGIC:

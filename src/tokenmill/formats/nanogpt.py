@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tokenmill.formats.format import (
-    DatasetFiles,
     Defaults,
+    Files,
     Format,
     FoundShard,
     ShardReader,
@@ -31,12 +31,12 @@ class NanogptFormat(Format):
     def shard_name(self, name: str, split: str, index: int) -> str:
         return f"{split}.bin"
 
-    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: Files, names: Sequence[str]) -> list[FoundShard]:
         return [
             FoundShard(n, split_of(n, self.pattern))
             for n in names
             if n.endswith(".bin") and "/" not in n
         ]
 
-    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+    def open(self, files: Files, name: str, dtype: str | None) -> ShardReader:
         return MappedShard(mapped_tokens(files, name, dtype or "uint16"))

@@ -14,8 +14,8 @@ import numpy as np
 
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats.format import (
-    DatasetFiles,
     Defaults,
+    Files,
     Format,
     FoundShard,
     Layout,
@@ -69,14 +69,14 @@ class NpyFormat(Format):
         padded = fields + " " * (-(10 + len(fields) + 1) % 64) + "\n"
         return MAGIC + b"\x01\x00" + len(padded).to_bytes(2, "little") + padded.encode("latin1")
 
-    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: Files, names: Sequence[str]) -> list[FoundShard]:
         return [
             FoundShard(name, split_of(name, self.pattern))
             for name in names
             if name.endswith(".npy") and begins_with(files, name, MAGIC)
         ]
 
-    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+    def open(self, files: Files, name: str, dtype: str | None) -> ShardReader:
         start = start_of(files, name, _MAX_HEADER_BYTES)
         match = _HEADER.match(start)
         if match is None or match.end() != 10 + int.from_bytes(start[8:10], "little"):

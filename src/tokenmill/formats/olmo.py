@@ -29,8 +29,8 @@ from tokenmill.errors import IntegrityError, TokenmillError
 from tokenmill.formats.format import (
     Contents,
     Create,
-    DatasetFiles,
     Defaults,
+    Files,
     Format,
     FoundShard,
     ShardReader,
@@ -80,14 +80,14 @@ class OlmoFormat(Format):
                 file.write(codec.compress(_rows(starts, ends, ids, source, numbers + 1)))
                 number += len(ends)
 
-    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: Files, names: Sequence[str]) -> list[FoundShard]:
         return [
             FoundShard(name, split_of(name, self.pattern))
             for name in sorted(names, key=by_number)
             if name.endswith(".npy") and _is_headerless(files, name)
         ]
 
-    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+    def open(self, files: Files, name: str, dtype: str | None) -> ShardReader:
         if begins_with(files, name, NUMPY_MAGIC):
             path = files.path_of(name)
             raise IntegrityError(f"{path} has NumPy's header, and OLMo's files have none")
@@ -100,7 +100,7 @@ def _csv_name(name: str) -> str:
     return name.removesuffix(".npy") + ".csv.gz"
 
 
-def _is_headerless(files: DatasetFiles, name: str) -> bool:
+def _is_headerless(files: Files, name: str) -> bool:
     return files.size(name) is not None and not begins_with(files, name, NUMPY_MAGIC)
 
 
@@ -128,7 +128,7 @@ def _rows(
     return sink.getvalue()
 
 
-def _ends_in(files: DatasetFiles, name: str, num_tokens: int) -> npt.NDArray[np.int64]:
+def _ends_in(files: Files, name: str, num_tokens: int) -> npt.NDArray[np.int64]:
     """The ends of documents from the rows of a `.csv.gz`; each row must begin where the last
     ended."""
     path, most = files.path_of(name), num_tokens + _EMPTY_DOCUMENTS
@@ -153,7 +153,7 @@ def _ends_in(files: DatasetFiles, name: str, num_tokens: int) -> npt.NDArray[np.
     return found
 
 
-def _lines_of(files: DatasetFiles, name: str, max_bytes: int) -> Iterator[bytes]:
+def _lines_of(files: Files, name: str, max_bytes: int) -> Iterator[bytes]:
     """The unpacked content of a gzip file, some whole lines at a time; the last one always ends in
     a newline."""
     path, num_bytes, rest = files.path_of(name), 0, b""

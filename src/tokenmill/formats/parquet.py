@@ -40,9 +40,9 @@ from tokenmill.formats.format import (
     DTYPE_BYTES,
     Contents,
     Create,
-    DatasetFiles,
     Defaults,
     File,
+    Files,
     Format,
     FoundShard,
     ShardReader,
@@ -87,14 +87,14 @@ class ParquetFormat(Format):
                 rows = _rows(contents.tokens[start:stop], ends[first:last] - start, schema)
                 writer.write_table(rows, row_group_size=last - first)
 
-    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: Files, names: Sequence[str]) -> list[FoundShard]:
         return [
             FoundShard(name, split_of(name, self.pattern))
             for name in names
             if name.endswith(".parquet") and may_hold_tokens(files, name)
         ]
 
-    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+    def open(self, files: Files, name: str, dtype: str | None) -> ShardReader:
         return ParquetShard(files, name)
 
 

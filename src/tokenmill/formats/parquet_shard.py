@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tokenmill.errors import IntegrityError, TokenmillError
-from tokenmill.formats.format import DatasetFiles
+from tokenmill.formats.format import Files
 from tokenmill.formats.index_json import parsed_json
 
 COLUMN = "input_ids"
@@ -39,7 +39,7 @@ class ParquetShard:
     """Consecutive rows. Keeps the last decoded row group, or some rows of a large one. The file is
     open only while it is read."""
 
-    def __init__(self, files: DatasetFiles, name: str) -> None:
+    def __init__(self, files: Files, name: str) -> None:
         self._files, self._name = files, name
         self._path = path = files.path_of(name)
         with _opened(files, name) as file:
@@ -135,7 +135,7 @@ class ParquetShard:
 
 
 @contextmanager
-def _opened(files: DatasetFiles, name: str, metadata: Any = None) -> Iterator[pq.ParquetFile]:
+def _opened(files: Files, name: str, metadata: Any = None) -> Iterator[pq.ParquetFile]:
     """The file; any error while it is used becomes an IntegrityError."""
     try:
         with pq.ParquetFile(
@@ -186,7 +186,7 @@ def _dtype_of(kind: pa.DataType) -> str | None:
     return str(kind.value_type) if pa.types.is_integer(kind.value_type) else None
 
 
-def may_hold_tokens(files: DatasetFiles, name: str) -> bool:
+def may_hold_tokens(files: Files, name: str) -> bool:
     """Whether the file is a shard; True for a damaged one, so that opening it reports the
     damage."""
     try:

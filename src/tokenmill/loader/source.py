@@ -81,7 +81,7 @@ def _plans(names: Sequence[str], options: LoaderOptions) -> dict[str, PlanChoice
 def _rows_of(dataset: OpenedDataset, options: LoaderOptions, plan: PlanChoice) -> SourceRows:
     split, seq_len = dataset[options.split], options.seq_len
     cache = None
-    if split.files.is_far:
+    if not split.files.is_local:
         folder = None
         if options.cache_dir is not None:
             folder = CacheFolder(options.cache_dir, options.cache_bytes, ".tokens")

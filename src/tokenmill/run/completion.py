@@ -39,7 +39,7 @@ def completed(
     if note := separator_note(config, plan, records.counts.num_rows):
         notice(note)
     replaced = names_of(config).replaced_in(config.out) if config.overwrite else None
-    if store_of(config.out).has_quick_calls:
+    if store_of(config.out).is_local:
         # Again: inputs may have been put there since the run began, hours ago.
         require_inputs_apart(config, plan.inputs)
     publish(config.out, plan.plan_id, manifest, replaced)

@@ -31,7 +31,7 @@ from tokenmill.run.watch import RunWatch, SilentWatch
 from tokenmill.runners import Runner
 from tokenmill.runners.start import cutting_runner
 from tokenmill.settings import identity_of, layout_of
-from tokenmill.storage import files
+from tokenmill.storage import disk
 from tokenmill.storage.scratch import scratch_folder
 
 
@@ -52,10 +52,10 @@ class RunContext:
     def plan_of(self, found: FoundInputs, remote: HubInputs) -> Plan:
         """A new plan; nothing is written to the output folder."""
         structures = os.path.join(self.scratch, "structure")
-        files.make_folder(structures)
+        disk.make_folder(structures)
         cutter = functools.partial(self.runner.cut, watch=self.watch)
         plan = make_plan(self.identity, found.inputs, self.config, remote.structure_of, cutter)
-        files.remove_folder(structures)
+        disk.remove_folder(structures)
         revisions = {**remote.revisions, **model_revision(self.encoding)}
         paths = {s.name: [*map(as_typed, s.paths)] for s in self.config.named}
         return replace(

@@ -45,7 +45,7 @@ def finish(
     workspace = Workspace(out)
     if (manifest := workspace.finished_dataset()) is not None:
         workspace.require_files(manifest)
-        if store_of(out).has_locks and workspace.has_plan:
+        if store_of(out).is_local and workspace.has_plan:
             raise ConflictError(
                 f"{out} holds a finished dataset, and the unfinished run that is to replace it",
                 hint="run that run's command again, with --overwrite: it resumes",
@@ -71,7 +71,7 @@ def _made_dataset(
     work = workspace.work_of(plan.plan_id)
     job = Job.of(config, encoding, plan, work)
     # Without locks, cleaning up would abort the uploads of running tasks.
-    records = None if store_of(out).has_locks else _all_records(job, plan, workspace, watch)
+    records = None if store_of(out).is_local else _all_records(job, plan, workspace, watch)
     with workspace.held(names_of(config)):
         if records is None:
             records = _all_records(job, plan, workspace, watch)

@@ -54,7 +54,7 @@ from tokenmill.run.slice_queue import SliceQueue, encoded
 from tokenmill.run.watch import RunWatch
 from tokenmill.runners import Runner, Stopped
 from tokenmill.settings import identity_of, resolved
-from tokenmill.storage import files, objects
+from tokenmill.storage import disk, objects
 from tokenmill.storage.scratch import scratch_folder
 from tokenmill.storage.store import store_of
 
@@ -109,7 +109,7 @@ def encode_partition(
             plan = workspace.begin_or_continue(request, lambda: own_plan)
             work = workspace.work_of(plan.plan_id)
             for name in (PARTS_NAME, RECORDS_NAME):
-                files.make_folder(os.path.join(work, name))
+                store_of(work).make_folder(os.path.join(work, name))
             note(workspace, partition, encoding)
             with workspace.marked(str(partition), functools.partial(_warn, watch, partition)):
                 records = _encode(context, plan, partition, found, remote)
@@ -146,7 +146,7 @@ def _encode(
 
     def is_recorded(index: int) -> bool:
         # In an object store, a request for each slice would cost more than it saves.
-        is_quick = store_of(job.work).has_quick_calls
+        is_quick = store_of(job.work).is_local
         return is_quick and committed_record(job.work, index, job.plan_id) is not None
 
     damaged = set(filter(is_recorded, missing))
@@ -177,6 +177,8 @@ def _encode(
 def _sync(job: Job, records: Ledger) -> None:
     """Make parts, hashes and records durable. An ordinary run does not, because it can make them
     again; but a task's machine may be released when the task ends, with its unwritten pages."""
+    if not store_of(job.work).is_local:
+        return
     work, used = job.work, UsedParts.of(job.work)
     parts = [file.path for record in records.values() for file in needed_files(work, record, used)]
     if job.dedup:
@@ -184,7 +186,7 @@ def _sync(job: Job, records: Ledger) -> None:
     filed = [record_path(work, index) for index in records if not records.is_saved(index)]
     for paths in (parts, filed):
         if paths:
-            files.sync_files(os.path.dirname(paths[0]), map(os.path.basename, paths))
+            disk.sync_files(os.path.dirname(paths[0]), map(os.path.basename, paths))
 
 
 def _report_of_finished(manifest: Manifest, partition: Partition) -> PartitionReport:
@@ -195,7 +197,7 @@ def _report_of_finished(manifest: Manifest, partition: Partition) -> PartitionRe
 
 def _num_missing(work: str, plan: Plan) -> int | None:
     """The number of slices without a record; None if counting them would take a request each."""
-    if not store_of(work).has_quick_calls:
+    if not store_of(work).is_local:
         return None
     saved = saved_ledger(work, plan.plan_id)
     own = range(len(plan.slices))  # the slice that --limit-tokens cuts short has a higher index

@@ -13,7 +13,7 @@ from tokenmill.config import Partition
 from tokenmill.dataset.workspace import Workspace
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConflictError
-from tokenmill.storage import files
+from tokenmill.storage.store import store_of
 from tokenmill.wording.plural import noun_for
 
 _SHOWN_RANGES = 5
@@ -22,12 +22,12 @@ _SHOWN_RANGES = 5
 def note(workspace: Workspace, partition: Partition, encoding: EncodingId) -> None:
     fresh = {"num_partitions": partition.count, "vocabulary": encoding.source}
     if noted(workspace) != fresh:
-        files.write_file(_path(workspace), json.dumps(fresh).encode())
+        store_of(workspace.out).write(_path(workspace), json.dumps(fresh).encode())
 
 
 def noted(workspace: Workspace) -> dict[str, Any]:
     try:
-        found = json.loads(files.read_file(_path(workspace)))
+        found = json.loads(store_of(workspace.out).read(_path(workspace)))
         source, count = found["vocabulary"], found["num_partitions"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}

@@ -48,7 +48,7 @@ class Attempts:
             "slice": self.slice_.to_plain(),
             "caution": caution,
             "prefetch": not self.slice_.is_pruning
-            and not store_of(self.slice_.spans[0].input.path).has_quick_calls,
+            and not store_of(self.slice_.spans[0].input.path).is_local,
         }
 
     def failed(self, death: Death) -> str:

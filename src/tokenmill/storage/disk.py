@@ -135,6 +135,14 @@ def make_folder(path: str) -> None:
         fsync_folder(folder)
 
 
+def make_folder_of(path: str) -> None:
+    """Make the folder of a file, if it is missing. One that is there costs no sync, which may have
+    to wait for all that is being written to the disk."""
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        make_folder(folder)
+
+
 def make_private_folder(path: str, hint: str) -> None:
     """Make a folder for this user alone; it is for a while, so nothing is synced."""
     with as_output_error("create a folder in", os.path.dirname(path), hint):

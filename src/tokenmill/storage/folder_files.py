@@ -1,4 +1,4 @@
-"""The files of a dataset in a local folder (the seam: `DatasetFiles` of formats/format.py).
+"""The files of a dataset in a local folder (the seam: `Files` of formats/format.py).
 
 A dataset's local files are opened only here, because the folder may come from anyone: a link that
 leads out of it is refused, and so is anything that is not a regular file. Opening a pipe would wait
@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import IntegrityError
-from tokenmill.storage.files import names_below
+from tokenmill.storage.store import store_of
 
 
 class FolderFiles:
-    is_far = False
+    is_local = True
 
     def __init__(self, folder: str, within: str | None = None) -> None:
         """Links may lead to files below `within`; by default, below the folder."""
@@ -35,7 +35,7 @@ class FolderFiles:
         return os.path.join(self.label, name)
 
     def names(self) -> list[str]:
-        return names_below(self.label)
+        return store_of(self.label).names(self.label)
 
     def has(self, name: str) -> bool:
         return os.path.lexists(self.path_of(name))

@@ -1,10 +1,9 @@
-"""sha256 of files, whole or in pieces, and the proof that written bytes are still there."""
+"""sha256 of files, whole or in pieces."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.storage import heartbeat
@@ -12,18 +11,6 @@ from tokenmill.storage import heartbeat
 # A larger file has one sha256 per piece, so that several workers can hash it in parallel.
 PIECE_BYTES = 256 << 20
 _READ_BYTES = 256 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What a later attempt needs to check written bytes: their place in the file, their sha256 (of
-    each piece, if `in_pieces`), and the sha256 that the store keeps of the file, if any."""
-
-    start: int
-    num_bytes: int
-    sha256: tuple[str, ...]
-    in_pieces: bool
-    kept_sha256: str | None
 
 
 class PieceHash:
@@ -57,6 +44,14 @@ def sha256_of(file: Any, in_pieces: bool = False) -> str | tuple[str, ...]:
     while num_bytes := file.readinto(block):
         hasher.update(block[:num_bytes])
     return hasher.digests if in_pieces else str(hasher.hexdigest())
+
+
+def file_digest(path: str, hasher: Any) -> str:
+    """The checksum of a local file by this hasher."""
+    with open(path, "rb") as file:
+        while block := file.read(1 << 22):
+            hasher.update(block)
+    return str(hasher.hexdigest())
 
 
 def sha256_at(path: str, start: int, stop: int, in_pieces: bool) -> tuple[str, ...] | None:

@@ -22,10 +22,11 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 from tokenmill.errors import NetworkError
-from tokenmill.storage import files
+from tokenmill.storage import disk
 from tokenmill.storage.output_errors import as_output_error
 from tokenmill.storage.range_reader import BackgroundCall
 from tokenmill.storage.retry import Notice, Retry, is_network_error, message_of, status_of
+from tokenmill.storage.store import store_of
 
 DATASET = "dataset"  # the type of repository
 # Without a byte for so long, a download is left behind. The client itself gives up on silent HTTP
@@ -236,7 +237,8 @@ class Hub:
         commit = revision
         if not _COMMIT.fullmatch(revision):
             with contextlib.suppress(FileNotFoundError):
-                commit = files.read_file(os.path.join(folder, "refs", revision)).decode().strip()
+                path = os.path.join(folder, "refs", revision)
+                commit = store_of(path).read(path).decode().strip()
         snapshot = os.path.join(folder, "snapshots", commit)
         paths = (
             os.path.join(below, name) for below, _, names in os.walk(snapshot) for name in names
@@ -259,15 +261,15 @@ class Hub:
         if self._folder is None and not self.is_offline and revision != commit:
             folder = self._repo_folder(self._cache, repo)
             path = os.path.join(folder, "refs", *revision.split("/"))
-            files.make_folder_of(path)
-            files.write_file(path, commit.encode())
+            disk.make_folder_of(path)
+            store_of(path).write(path, commit.encode())
 
     # Where it is
 
     def path(self, file: HubFile) -> str | None:
         """Where the file is, if it is here: in the client's cache, or in the private folder."""
         path = self.place(file)
-        return path if files.size(path) == file.num_bytes else None
+        return path if store_of(path).size(path) == file.num_bytes else None
 
     def place(self, file: HubFile) -> str:
         """Where the file is, or where `fetch` will put it."""
@@ -276,7 +278,7 @@ class Hub:
     def release(self, file: HubFile) -> None:
         """Remove the file, if it is in the private folder."""
         if self._folder is not None:
-            files.remove_folder(self._private_cache(self._folder, file))
+            disk.remove_folder(self._private_cache(self._folder, file))
 
     @property
     def _cache(self) -> str:
@@ -284,7 +286,9 @@ class Hub:
 
     def _cache_for(self, file: HubFile) -> str:
         """The cache for a file. One that the client's cache has is read there."""
-        is_here = files.size(self._snapshot_path(self._cache, file)) == file.num_bytes
+        is_here = (
+            store_of(self._cache).size(self._snapshot_path(self._cache, file)) == file.num_bytes
+        )
         if self._folder is None or is_here:
             return self._cache
         return self._private_cache(self._folder, file)
@@ -327,7 +331,7 @@ class Hub:
                 self._leave_xet()
                 is_forced = True
         for wrong in (os.path.realpath(path), path):
-            files.remove(wrong)
+            disk.remove(wrong)
         raise NetworkError(
             f"{file.url}: downloaded twice, and its hash is {found}, expected {file.digest}",
             hint="does a proxy change files? Run the same command again: it resumes",
@@ -435,12 +439,12 @@ class Hub:
         uses it to avoid double work, and is right without it."""
         name = os.path.basename(self._repo_folder("", file.repo))
         lock = f"{file.digest.partition(':')[2]}.lock"
-        files.remove(os.path.join(cache, ".locks", name, lock))
+        disk.remove(os.path.join(cache, ".locks", name, lock))
 
     def _remove_unused(self, file: HubFile, cache: str) -> None:
         """Remove what killed downloads left, which the client never continues."""
         if cache != self._cache:
-            return files.remove_folder(cache)
+            return disk.remove_folder(cache)
         folder = self._repo_folder(cache, file.repo)
         with self._lock:
             if folder in self._swept:
@@ -449,7 +453,7 @@ class Hub:
         for path in glob.glob(os.path.join(glob.escape(folder), "blobs", _UNFINISHED)):
             with contextlib.suppress(FileNotFoundError):  # it has just become a whole file
                 if os.stat(path).st_mtime < time.time() - UNUSED_SECONDS:
-                    files.remove(path)
+                    disk.remove(path)
         return None
 
 

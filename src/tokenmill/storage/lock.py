@@ -14,31 +14,22 @@ from tokenmill.storage.output_errors import as_output_error
 
 
 @contextlib.contextmanager
-def lock(path: str) -> Iterator[None]:
-    """Hold `path` as this run's lock, or raise ConflictError naming who holds it.
+def lock(path: str, is_shared: bool = False) -> Iterator[None]:
+    """Hold `path` as this run's lock, or raise ConflictError naming who holds it. `is_shared`:
+    together with other tasks, whose files are the same no matter which task writes them; no task
+    waits for another.
 
     Advisory and released by the kernel when the process dies. Correctness does not rest on it
     (flock is a no-op on some network file systems): it turns a confusing waste into a message.
     Correctness rests on deterministic names and bytes: a part or record of one name has the same
     bytes from any writer, and a shard task writes the same bytes to the same place (assemble/).
     """
-    fd = _locked_descriptor(path, fcntl.LOCK_EX)
+    fd = _locked_descriptor(path, fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX)
     try:
-        with as_output_error("write", path):
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, _owner(), 0)
-        yield
-    finally:
-        os.close(fd)
-
-
-@contextlib.contextmanager
-def shared_lock(path: str) -> Iterator[None]:
-    """Share the lock at `path` with other tasks, or raise ConflictError naming the run that holds
-    it exclusively. For tasks whose files are the same no matter which task writes them; no task
-    waits for another."""
-    fd = _locked_descriptor(path, fcntl.LOCK_SH)
-    try:
+        if not is_shared:
+            with as_output_error("write", path):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, _owner(), 0)
         yield
     finally:
         os.close(fd)

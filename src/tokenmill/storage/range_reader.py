@@ -5,17 +5,19 @@ column chunks and buffers that it decodes. So an object needs no copy on disk, a
 are decoded are fetched. Readers announce the ranges they will read (`expect`): these arrive in
 parallel, at most 32 MiB ahead, while earlier ranges are decoded and encoded.
 
-Both ends of an object, with its header and footer, stay in memory for its next reader.
+Other reads go through one cache a process, of blocks of 64 KiB, so an object's next reader finds
+its header and footer, and scattered reads of one place take one request.
 """
 
 from __future__ import annotations
 
 import collections
+import io
+import itertools
+import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, Protocol, TypeVar, cast
-
-from tokenmill.storage import objects
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 BLOCK_BYTES = 4 << 20  # per request; a batch of text is about as large
 MAX_AHEAD_BYTES = 32 << 20
@@ -24,12 +26,15 @@ MAX_AHEAD_BLOCKS = 16
 MIN_READ_BYTES = 64 << 10
 SMALL_OBJECT_BYTES = 1 << 20  # fetched whole
 MAX_AHEAD_OBJECTS = 32
-# FineWeb's footers have 0.3 MB.
-MAX_EDGE_BYTES = 16 << 20
+KEPT_BYTES = MIN_READ_BYTES  # a block of those that are kept
 MAX_KEPT_BYTES = 64 << 20
+MAX_KEPT_READ_BYTES = 4 << 20  # what a larger unexpected read finds is not kept
+REQUEST_BYTES = 1 << 20  # of an unexpected read; larger ones are split and fetched in parallel
+MAX_REQUESTS = 32  # for one read, unless these would be over 8 MiB each
 
 Result = TypeVar("Result")
 Range = tuple[int, int]
+Fetch = Callable[[Sequence[Range]], list[bytes]]  # ObjectStore.fetch, of one object
 
 
 class ByteFile(Protocol):
@@ -78,33 +83,49 @@ class BackgroundCall(Generic[Result]):
 class _Piece:
     """A range of an object, in flight or fetched."""
 
-    def __init__(self, url: str, start: int, stop: int) -> None:
+    def __init__(self, fetch: Fetch, start: int, stop: int) -> None:
         self.start, self.stop = start, stop
-        self._data = BackgroundCall(lambda: objects.read_range(url, start, stop))
+        self._data = BackgroundCall(lambda: fetch([(start, stop)])[0])
+
+    def part(self, start: int, stop: int) -> bytes:
+        """What it holds of these bytes."""
+        return self._data.result()[max(0, start - self.start) : max(0, stop - self.start)]
 
     @property
-    def data(self) -> bytes:
-        return self._data.result()
+    def has_failed(self) -> bool:
+        return self._data.has_failed
 
     def holds(self, position: int) -> bool:
         """Whether the piece holds that byte. A failed piece holds nothing, so the next read
         retries."""
-        return self.start <= position < self.stop and not self._data.has_failed
+        return self.start <= position < self.stop and not self.has_failed
 
 
-class RangedFile:
+class RangedFile(io.RawIOBase):
     """An object as a file, for one thread. Its memory is bounded by the expected ranges, or by the
-    largest single read."""
+    largest single read.
 
-    def __init__(self, url: str, num_bytes: int, digest: str) -> None:
-        self.closed = False
-        self._url = url
-        self._num_bytes = num_bytes
+    `key` is that of the object's content, `whole` all of it, if it is known already. With
+    `is_whole` a small object is fetched whole.
+    """
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        num_bytes: int,
+        key: tuple[str, str],
+        whole: bytes | None = None,
+        is_whole: bool = False,
+    ) -> None:
+        super().__init__()
+        self.key = key
+        self.num_bytes = num_bytes
+        self.fetch = fetch
+        self.is_fetched_whole = is_whole and num_bytes <= SMALL_OBJECT_BYTES
+        self._whole = whole
         self._position = 0
-        self._edges = _edges.of(url, digest)
         self._expected: collections.deque[Range] = collections.deque()
         self._begun: collections.deque[_Piece] = collections.deque()
-        self._last: list[_Piece] = []  # fetched without having been expected
 
     def expect(self, ranges: Iterable[Range]) -> None:
         """Announce the next reads in their order, and start to prefetch them."""
@@ -112,13 +133,19 @@ class RangedFile:
         self._begun.clear()
         self._begin()
 
-    def read(self, size: int = -1) -> bytes:
+    def prefetch(self, start: int, stop: int) -> None:
+        """Start to fetch a range, unless it is cached, for the object's next reader."""
+        if start < stop:
+            _cache.pieces(self, max(0, start), stop)
+
+    def read(self, size: int | None = -1) -> bytes:
         start = self._position
-        stop = self._num_bytes if size < 0 else min(start + size, self._num_bytes)
+        is_all = size is None or size < 0
+        stop = self.num_bytes if is_all else min(start + size, self.num_bytes)  # type: ignore[operator]
         parts = []
         while start < stop:
-            piece = self._piece_at(start, stop)
-            parts.append(piece.data[start - piece.start : stop - piece.start])
+            piece = self._begun_at(start)
+            parts.append(self.read_at(start, stop) if piece is None else piece.part(start, stop))
             start += len(parts[-1])
         self._position = max(self._position, start)
         while self._begun and self._begun[0].stop <= start:
@@ -126,15 +153,34 @@ class RangedFile:
         self._begin()
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def read_at(self, start: int, stop: int) -> bytes:
+        """Bytes that were not expected; in any thread."""
+        stop = min(stop, self.num_bytes)
+        if self._whole is not None:
+            return self._whole[start:stop]
+        if stop - start > MAX_KEPT_READ_BYTES:
+            return b"".join(self.fetch(requests_of(start, stop)))
+        parts = [piece.part(start, stop) for piece in _cache.pieces(self, start, stop)]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
     def __getitem__(self, position: int) -> int:
         """One byte. It does not count as a read: earlier bytes are kept."""
-        if not 0 <= position < self._num_bytes:
+        if not 0 <= position < self.num_bytes:
             raise IndexError(position)
-        piece = self._piece_at(position, position + 1)
-        return piece.data[position - piece.start]
+        piece, stop = self._begun_at(position), position + 1
+        data = self.read_at(position, stop) if piece is None else piece.part(position, stop)
+        return data[0]
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        self._position = offset + (0, self._position, self._num_bytes)[whence]
+        self._position = offset + (0, self._position, self.num_bytes)[whence]
         return self._position
 
     def tell(self) -> int:
@@ -146,21 +192,17 @@ class RangedFile:
     def seekable(self) -> bool:
         return True
 
-    def writable(self) -> bool:
-        return False
-
     def close(self) -> None:
-        self.closed = True
+        super().close()
         self._expected.clear()
         self._begun.clear()
-        self._last.clear()
 
     def _clipped(self, ranges: Iterable[Range]) -> Iterator[Range]:
         """The ranges, clipped to bytes that exist (footers are not trusted) and are not kept
         already."""
         for start, stop in ranges:
-            start, stop = max(0, start), min(stop, self._num_bytes)  # noqa: PLW2901
-            if start < stop and not any(e.holds(start) and e.holds(stop - 1) for e in self._edges):
+            start, stop = max(0, start), min(stop, self.num_bytes)  # noqa: PLW2901
+            if start < stop and self._whole is None and not _cache.holds(self, start, stop):
                 yield start, stop
 
     def _begin(self) -> None:
@@ -169,39 +211,19 @@ class RangedFile:
             start, stop = self._expected[0]
             if self._begun and num_bytes + stop - start > MAX_AHEAD_BYTES:
                 return
-            self._begun.append(_Piece(self._url, *self._expected.popleft()))
+            self._begun.append(_Piece(self.fetch, *self._expected.popleft()))
             num_bytes += stop - start
 
-    def _piece_at(self, start: int, stop: int) -> _Piece:
-        """A piece that holds byte `start`; an unexpected range is fetched now, up to `stop`."""
-        for piece in (*self._edges, *self._begun, *self._last):
-            if piece.holds(start):
+    def _begun_at(self, position: int) -> _Piece | None:
+        """The expected piece that holds that byte, if it was expected."""
+        for piece in self._begun:
+            if piece.holds(position):
                 return piece
-        while any(first <= start < last for first, last in self._expected):
-            self._begun.append(_Piece(self._url, *self._expected.popleft()))
-            if self._begun[-1].holds(start):
+        while any(first <= position < last for first, last in self._expected):
+            self._begun.append(_Piece(self.fetch, *self._expected.popleft()))
+            if self._begun[-1].holds(position):
                 return self._begun[-1]
-        piece = _Piece(self._url, *self._unexpected(start, stop))
-        if piece.stop - piece.start <= MAX_EDGE_BYTES and (
-            piece.start == 0
-            or piece.stop == self._num_bytes
-            or any(piece.stop == edge.start for edge in self._edges)
-        ):
-            _edges.keep(self._edges, piece)
-        else:
-            self._last = [piece]
-        return piece
-
-    def _unexpected(self, start: int, stop: int) -> Range:
-        """The range to fetch for an unannounced read: a little more than asked for, but no byte
-        twice."""
-        if self._num_bytes <= SMALL_OBJECT_BYTES:
-            return 0, self._num_bytes
-        tail = self._num_bytes - MIN_READ_BYTES
-        if start >= tail:
-            return tail, self._num_bytes
-        stop = max(stop, min(start + MIN_READ_BYTES, self._num_bytes))
-        return start, min([stop, *(edge.start for edge in self._edges if edge.start > start)])
+        return None
 
 
 def _blocks(ranges: Iterable[Range]) -> Iterator[Range]:
@@ -209,57 +231,71 @@ def _blocks(ranges: Iterable[Range]) -> Iterator[Range]:
     begin = end = 0
     for start, stop in ranges:
         if not (end <= start <= end + MIN_READ_BYTES and stop - begin <= BLOCK_BYTES):
-            yield from _pieces(begin, end)
+            yield from _cut(begin, end, BLOCK_BYTES)
             begin = start
         end = stop
-    yield from _pieces(begin, end)
+    yield from _cut(begin, end, BLOCK_BYTES)
 
 
-def _pieces(start: int, stop: int) -> Iterator[Range]:
-    return ((at, min(at + BLOCK_BYTES, stop)) for at in range(start, stop, BLOCK_BYTES))
+def requests_of(start: int, stop: int) -> list[Range]:
+    """An unexpected range as requests."""
+    size = max(REQUEST_BYTES, min(8 << 20, (stop - start) // MAX_REQUESTS))
+    return list(_cut(start, stop, size))
 
 
-class _Edges:
-    """Pieces at the ends of objects, kept for the next reader.
+def _cut(start: int, stop: int, size: int) -> Iterator[Range]:
+    return ((at, min(at + size, stop)) for at in range(start, stop, size))
 
-    The oldest are evicted first, used or not: objects are read in order, so the next ones are
-    newest.
-    """
+
+class _Cache:
+    """Blocks of objects, for whoever reads them next; the least recently used go first. Blocks are
+    numbered from an object's end, where its readers begin."""
 
     def __init__(self) -> None:
-        self._pieces: dict[tuple[str, str], list[_Piece]] = {}
+        self._pieces: collections.OrderedDict[tuple[Any, ...], _Piece] = collections.OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, url: str, digest: str) -> list[_Piece]:
+    def holds(self, file: RangedFile, start: int, stop: int) -> bool:
         with self._lock:
-            found = self._pieces.setdefault((url, digest), [])
-            self._shrink()
-            return found
+            return not self._missing(file, start, stop)
 
-    def fetch(self, url: str, digest: str, start: int, stop: int) -> None:
-        """Start to fetch a piece, unless it is cached."""
-        pieces = self.of(url, digest)
-        if start < stop and not any(p.holds(start) and p.holds(stop - 1) for p in pieces):
-            self.keep(pieces, _Piece(url, start, stop))
-
-    def keep(self, pieces: list[_Piece], piece: _Piece) -> None:
+    def pieces(self, file: RangedFile, start: int, stop: int) -> list[_Piece]:
+        """Pieces that hold these bytes, in order; missing ones are begun."""
         with self._lock:
-            pieces.append(piece)
-            self._shrink()
+            missing = self._missing(file, start, stop)
+            for _, run in itertools.groupby(enumerate(missing), sum):
+                numbers = [number for _, number in run]  # neighbours: one request
+                begin = max(0, file.num_bytes - (numbers[0] + 1) * KEPT_BYTES)
+                piece = _Piece(file.fetch, begin, file.num_bytes - numbers[-1] * KEPT_BYTES)
+                self._pieces.update({(file.key, number): piece for number in numbers})
+            found = dict[_Piece, None]()
+            for number in _numbers(file, start, stop):
+                self._pieces.move_to_end((file.key, number))
+                found[self._pieces[file.key, number]] = None
+            while len(self._pieces) * KEPT_BYTES > MAX_KEPT_BYTES:
+                self._pieces.popitem(last=False)
+        return list(found)
 
-    def _shrink(self) -> None:
-        sizes = [sum(p.stop - p.start for p in pieces) for pieces in self._pieces.values()]
-        num_bytes = sum(sizes)
-        for size in sizes[:-1]:
-            if num_bytes <= MAX_KEPT_BYTES and len(self._pieces) <= 2 * MAX_AHEAD_OBJECTS:
-                return
-            del self._pieces[next(iter(self._pieces))]
-            num_bytes -= size
+    def _missing(self, file: RangedFile, start: int, stop: int) -> list[int]:
+        pieces = {
+            number: self._pieces.get((file.key, number)) for number in _numbers(file, start, stop)
+        }
+        return [number for number, piece in pieces.items() if piece is None or piece.has_failed]
 
 
-_edges = _Edges()
+def _numbers(file: RangedFile, start: int, stop: int) -> range:
+    """The blocks that hold these bytes."""
+    if file.is_fetched_whole:
+        start, stop = 0, file.num_bytes
+    first, last = ((file.num_bytes - 1 - at) // KEPT_BYTES for at in (start, stop - 1))
+    return range(first, last - 1, -1)
 
 
-def prefetch_edge(url: str, digest: str, edge: Range) -> None:
-    """Start to fetch an end of an object, unless it is cached, for the object's next reader."""
-    _edges.fetch(url, digest, *edge)
+def _forget() -> None:
+    """After a fork, because the threads that fetch are not in the child."""
+    global _cache  # noqa: PLW0603
+    _cache = _Cache()
+
+
+_cache = _Cache()
+os.register_at_fork(after_in_child=_forget)

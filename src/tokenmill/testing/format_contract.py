@@ -29,7 +29,7 @@ from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import (
     DTYPE_BYTES,
-    DatasetFiles,
+    Files,
     Format,
     FoundShard,
     Layout,
@@ -37,8 +37,8 @@ from tokenmill.formats import (
     registered,
 )
 from tokenmill.storage.folder_files import FolderFiles
+from tokenmill.storage.local import Stat
 from tokenmill.storage.object_files import ObjectFiles
-from tokenmill.storage.objects import ObjectInfo
 from tokenmill.testing.damage import mutated
 
 EOT = 7
@@ -49,7 +49,7 @@ NUM_MUTATIONS = 150
 class Written:
     """A dataset that was written for a test."""
 
-    files: DatasetFiles
+    files: Files
     layout: Layout
     output: Output
     format: Format
@@ -130,13 +130,13 @@ def _as_binary(document: Sequence[int], dtype: str) -> pa.LargeBinaryArray:
     return binary_array_of([data])
 
 
-def _as_objects(files: DatasetFiles) -> ObjectFiles:
+def _as_objects(files: Files) -> ObjectFiles:
     """The same files as objects of a store, held in memory."""
     whole = {}
     for name in files.names():
         with files.open(name) as file:
             whole[name] = file.read()
-    infos = {name: ObjectInfo(len(data), "") for name, data in whole.items()}
+    infos = {name: Stat(len(data), "") for name, data in whole.items()}
     return ObjectFiles("memory://contract", infos, whole)
 
 
@@ -195,7 +195,7 @@ class FormatContract:
             assert reader.tokens(start, stop).tolist() == all_tokens[start:stop]
 
     def test_objects_are_read_as_files_are(self, tmp_path: Path) -> None:
-        """A format that opens paths instead of using `DatasetFiles` fails here."""
+        """A format that opens paths instead of using `Files` fails here."""
         written = self.written(tmp_path / "out", shard_tokens=100)
         remote = dataclasses.replace(written, files=_as_objects(written.files))
         names = written.files.names()
@@ -262,7 +262,7 @@ class FormatContract:
                 self._opens_or_refuses(written.files, shard.name)
             path.write_bytes(original)
 
-    def _opens_or_refuses(self, files: DatasetFiles, name: str) -> None:
+    def _opens_or_refuses(self, files: Files, name: str) -> None:
         try:
             reader = self.format.open(files, name, "uint16")
             tokens = reader.tokens(0, reader.num_tokens)
@@ -275,7 +275,7 @@ class FormatContract:
         if ends is not None:
             assert not len(ends) or (ends[-1] == len(tokens) and (np.diff(ends) >= 0).all())
 
-    def _num_tokens_or_none(self, files: DatasetFiles, name: str) -> int | None:
+    def _num_tokens_or_none(self, files: Files, name: str) -> int | None:
         try:
             reader = self.format.open(files, name, "uint16")
             reader.ends()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,7 +28,7 @@ from tokenmill.corpus.spans import Slice
 from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
 from tokenmill.errors import ConflictError
 from tokenmill.runners.threads import in_threads
-from tokenmill.storage import files
+from tokenmill.storage.store import store_of
 from tokenmill.vocabulary.merges import Words
 from tokenmill.vocabulary.words import WordCounter
 
@@ -90,7 +91,7 @@ class WordTable:
 def require_saved_counts(path: str) -> None:
     """Raise ConflictError if there is something at `path` that a run did not save there: saving
     would replace it."""
-    if files.exists(path) and not _is_saved_counts(path):
+    if os.path.exists(path) and not _is_saved_counts(path):
         raise ConflictError(
             f"{path} is in the way: a training keeps its counts under that name, and this is "
             "something else",
@@ -100,9 +101,9 @@ def require_saved_counts(path: str) -> None:
 
 def _is_saved_counts(path: str) -> bool:
     """Damaged counts are ours if they are empty or begin like an Arrow file."""
-    if files.is_irregular(path):
+    if not os.path.isfile(path):
         return False
-    data = files.read_file(path)
+    data = store_of(path).read(path)
     try:
         with pa.ipc.open_file(io.BytesIO(data)) as reader:
             return _METADATA in (reader.schema.metadata or {})
@@ -121,7 +122,7 @@ class SavedCounts:
     def load(self) -> tuple[int, WordTable]:
         """The number of slices that have been counted, and their words."""
         try:
-            data = files.read_file(self._path) if self._path else b""
+            data = store_of(self._path).read(self._path) if self._path else b""
             with pa.ipc.open_file(io.BytesIO(data)) as reader:
                 table = reader.read_all()
             kept = json.loads(table.schema.metadata[_METADATA])
@@ -146,7 +147,7 @@ class SavedCounts:
         sink = io.BytesIO()
         with pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-        files.write_file(self._path, sink.getvalue())
+        store_of(self._path).write(self._path, sink.getvalue())
 
 
 def counted_words(

@@ -27,7 +27,8 @@ from tokenmill.encodings.own_pattern import require_whole_pieces
 from tokenmill.encodings.patterns import Pattern, pattern_named
 from tokenmill.errors import ConfigError, ConflictError, InputError
 from tokenmill.runners.machine import available_cpus
-from tokenmill.storage import files, objects
+from tokenmill.storage import disk, objects
+from tokenmill.storage.address import file_id
 from tokenmill.storage.lock import folder_lock
 from tokenmill.storage.scratch import scratch_folder
 from tokenmill.storage.store import store_of
@@ -151,7 +152,7 @@ def train(
             hint=f"--pattern {options.pattern}: does it cut text into words?",
         )
     if not len(words):
-        files.remove(path + COUNTS_SUFFIX)  # there is nothing to continue
+        store_of(path).remove(path + COUNTS_SUFFIX)  # there is nothing to continue
         raise _nothing_to_train_on(config, sample_bytes)
     order = BYTE_ORDERS[options.ties]
     merges = learned_merges(words.words(), options.num_tokens, order, watch.merged)
@@ -206,7 +207,7 @@ def _saved(
     with folder_lock(os.path.dirname(path)):  # two runs do not write a file of the pair each
         _write(ranks_path, rank_file(merges.tokens), overwrite)
         _write(path, data, overwrite)
-    files.remove(path + COUNTS_SUFFIX)
+    store_of(path).remove(path + COUNTS_SUFFIX)
     num_tokens, total = len(merges.tokens), words.num_words
     return Trained(
         path=path,
@@ -227,8 +228,8 @@ def _saved(
 def _write(path: str, data: bytes, overwrite: bool) -> None:
     """Write a file, which without `overwrite` must not be there with other bytes."""
     if overwrite:
-        files.write_file(path, data)
-    elif not files.create_file(path, data) and files.read_file(path) != data:
+        store_of(path).write(path, data)
+    elif not store_of(path).create(path, data) and store_of(path).read(path) != data:
         raise ConflictError(
             f"{path} is another tokenizer, which appeared during the training",
             hint="another -o NAME, or --overwrite: the same command goes on from what was counted",
@@ -240,27 +241,27 @@ def _output_path(out: str, overwrite: bool) -> str:
     if not path.endswith(".json"):
         raise ConfigError(f"-o {out}: a tokenizer is a .json file", hint=f"-o {_json_name(out)}")
     require_saved_counts(path + COUNTS_SUFFIX)
-    found = [out] if files.exists(path) else []
+    found = [out] if os.path.exists(path) else []
     # Ranks beside counts are those of a run that was killed before it wrote the .json file.
-    if files.exists(_ranks_path(path)) and not files.exists(path + COUNTS_SUFFIX):
+    if os.path.exists(_ranks_path(path)) and not os.path.exists(path + COUNTS_SUFFIX):
         found.append(_ranks_path(out))
     if found and not overwrite:
         raise ConflictError(
             f"this would overwrite {' and '.join(found)}", hint="another -o NAME, or --overwrite"
         )
-    files.make_folder(os.path.dirname(path))
+    disk.make_folder(os.path.dirname(path))
     return path
 
 
 def _require_inputs_apart(path: str, inputs: Iterable[str]) -> None:
     """Refuse outputs that would replace an input, under any name or link."""
     outputs = {
-        store_of(one).file_id(one): one
+        file_id(one): one
         for one in (path + COUNTS_SUFFIX, _ranks_path(path), path)
-        if files.exists(one)
+        if os.path.exists(one)
     }
     for source in inputs if outputs else ():
-        replaced = outputs.get(store_of(source).file_id(source))
+        replaced = outputs.get(file_id(source))
         if replaced is not None:
             raise ConfigError(
                 f"{source} is an input of this command, and its output {replaced} would replace it",
@@ -287,7 +288,7 @@ def _usable(pattern: Pattern) -> Pattern:
 def _plan(
     config: Config, sample_bytes: int | None, remote: HubInputs, scratch: str, path: str
 ) -> tuple[Config, Plan]:
-    files.make_folder(os.path.join(scratch, "structure"))
+    store_of(scratch).make_folder(os.path.join(scratch, "structure"))
     found = found_inputs(config, remote.inputs, remote.again)
     _require_inputs_apart(path, (source.path for source in found.inputs))
 

@@ -28,6 +28,7 @@ from tokenmill.formats import NAMES
 from tokenmill.loader.packing import pack, row_plan
 from tokenmill.loader.packing.best_fit import best_fit_decreasing
 from tokenmill.loader.packing.row_plan import RowPlan, plan_name
+from tokenmill.storage.local import LocalStore
 
 EOT = 50256
 EXTRAS = ("cu_seqlens", "position_ids", "document_ids", "loss_mask")
@@ -442,8 +443,8 @@ def test_far_plan_and_tokens_are_fetched_as_needed(tmp_path, monkeypatch):
     tokenmill.pack(source, seq_len=8)
     options = {"packed": True, "seq_len": 8, "batch_size": 5, "epochs": 2}
     expected = [batch.tokens.tolist() for batch in tokenmill.Loader(source, **options)]
-    monkeypatch.setattr(type(source["train"].files), "is_far", True)
-    slow_store = SimpleNamespace(has_quick_calls=False)
+    monkeypatch.setattr(type(source["train"].files), "is_local", False)
+    slow_store = SimpleNamespace(is_local=False, stat=LocalStore().stat)
     monkeypatch.setattr(row_plan, "store_of", lambda path: slow_store)
     monkeypatch.setattr(row_plan, "MAX_FETCHED_BYTES", 0)
     folder = tmp_path / "cache"

@@ -180,7 +180,7 @@ def test_keys_of_documents_are_those_of_a_loop_wherever_stretches_end(size, tmp_
     monkeypatch.setattr(tally, "MIN_STRETCH_TOKENS", size)
     monkeypatch.setattr(tally, "BLOCK_TOKENS", 7)
     split = Split(looked, "train", lambda: None, None)
-    stretches = tally.stretches_of(len(tokens), is_exact=True, is_far=False)
+    stretches = tally.stretches_of(len(tokens), is_exact=True, is_local=True)
     how = tally.Tallying(split, 50, None, with_documents=True)
     for num_groups in (1, 3):
         groups = survey._neighbours(stretches, num_groups)
@@ -202,7 +202,7 @@ def test_ends_by_eot_ids_are_those_of_a_loop_wherever_stretches_end(
     monkeypatch.setattr(tally, "MIN_STRETCH_TOKENS", 2)
     monkeypatch.setattr(tally, "NUM_STRETCHES", 10_000)
     split = Split(looked, "train", lambda: None, None)
-    stretches = tally.stretches_of(split.num_tokens, is_exact=True, is_far=False)
+    stretches = tally.stretches_of(split.num_tokens, is_exact=True, is_local=True)
     how = tally.Tallying(split, 50257, None, with_documents=True)
     for num_groups in (1, 7):
         groups = survey._neighbours(stretches, num_groups)

@@ -69,7 +69,7 @@ def is_counted_from_start(span: Span) -> bool:
     Decided by the input's name, not its path: the numbers of an object must be the same if `verify`
     reads a copy on disk.
     """
-    return span.start <= MAX_COUNTED_BYTES and store_of(span.input.name).has_quick_calls
+    return span.start <= MAX_COUNTED_BYTES and store_of(span.input.name).is_local
 
 
 def too_long(source: Input, what: str, offset: int | None = None) -> InputError:

@@ -29,7 +29,7 @@ from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
 from tokenmill.dataset.stream import Stream
 from tokenmill.encodings import ENCODING_NAMES, Encoding, EncodingId, get_encoding
 from tokenmill.errors import ConfigError, IntegrityError, unknown_name
-from tokenmill.formats import DatasetFiles
+from tokenmill.formats import Files
 from tokenmill.wording.plural import counted
 
 
@@ -81,7 +81,7 @@ class LookedInto:
     def is_indexed_quickly(self, split: str) -> bool:
         """Whether the format gives the ends of all documents quickly."""
         most = INDEX_TOKENS if self.dataset.format.traits.is_raw else UNPACKED_INDEX_TOKENS
-        if self.dataset.files.is_far:
+        if not self.dataset.files.is_local:
             most = min(most, FAR_INDEX_TOKENS)
         return self.dataset.streams[split].num_tokens <= most
 
@@ -153,7 +153,7 @@ def _by_eot(dataset: Dataset) -> Dataset:
     return dataclasses.replace(dataset, streams=streams)
 
 
-def _require_sizes(files: DatasetFiles, manifest: Manifest) -> None:
+def _require_sizes(files: Files, manifest: Manifest) -> None:
     """Raise IntegrityError unless every file exists inside the folder with the manifest's size."""
     sizes = files.sizes([file.name for file in manifest.files])
     for file, found in zip(manifest.files, sizes, strict=True):
@@ -166,7 +166,7 @@ def _require_sizes(files: DatasetFiles, manifest: Manifest) -> None:
     files.size(MANIFEST_NAME)  # replaced before the others were looked at: an error
 
 
-def _identity(files: DatasetFiles, manifest: Manifest) -> EncodingId:
+def _identity(files: Files, manifest: Manifest) -> EncodingId:
     try:
         return made_with_of(manifest.identity["encoding"])
     except IntegrityError as error:

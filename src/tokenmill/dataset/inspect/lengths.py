@@ -89,9 +89,9 @@ def document_spans(dataset: Dataset, split: str, seed: int = 0) -> Spans | None:
     stream = dataset.streams[split]
     if not stream.knows_documents or not stream.num_tokens:
         return None
-    is_raw, is_far = dataset.format.traits.is_raw, dataset.files.is_far
+    is_raw, is_local = dataset.format.traits.is_raw, dataset.files.is_local
     most = EXACT_TOKENS if is_raw else UNPACKED_EXACT_TOKENS
-    if stream.num_tokens <= (FAR_SAMPLE_TOKENS if is_far else most):
+    if stream.num_tokens <= (most if is_local else FAR_SAMPLE_TOKENS):
         found = [d.lengths for d in stream.documents() if d.lengths is not None]
         lengths = np.concatenate([np.empty(0, np.int64), *found])
         return Spans(np.cumsum(lengths) - lengths, lengths, is_exact=True)
@@ -100,9 +100,9 @@ def document_spans(dataset: Dataset, split: str, seed: int = 0) -> Spans | None:
     has_eot = dataset.manifest is not None and dataset.eot in ("append", "prepend", "both")
     if stream.has_boundaries and not has_eot:
         most = INDEX_TOKENS if is_raw else UNPACKED_INDEX_TOKENS
-        return _of_some_shards(stream, rng, min(most, FAR_INDEX_TOKENS) if is_far else most)
+        return _of_some_shards(stream, rng, most if is_local else min(most, FAR_INDEX_TOKENS))
     blocks = _some_blocks(stream, rng, is_raw)
-    if is_far:
+    if not is_local:
         num_blocks = FAR_SAMPLE_TOKENS // (BLOCK_TOKENS if is_raw else UNPACKED_BLOCK_TOKENS)
         blocks = [blocks[0][:: max(1, len(blocks[0]) // num_blocks)]]
     return _starting_in_some(dataset, stream, blocks)

@@ -140,11 +140,11 @@ def token_offset(
 
 def _is_counted_quickly(looked: LookedInto, stream: Stream, token: int) -> bool:
     """Whether the documents before a token can be counted without a long wait."""
-    if looked.dataset.manifest is not None and not looked.dataset.files.is_far:
+    if looked.dataset.manifest is not None and looked.dataset.files.is_local:
         return True
     if stream.has_boundaries:
         return looked.is_indexed_quickly(stream.split)
-    return token <= (FAR_COUNT_TOKENS if looked.dataset.files.is_far else COUNT_TOKENS)
+    return token <= (COUNT_TOKENS if looked.dataset.files.is_local else FAR_COUNT_TOKENS)
 
 
 def _view(
@@ -186,7 +186,7 @@ def _extent(looked: LookedInto, stream: Stream, token: int) -> tuple[int, int] |
     the EOT ids may belong to another tokenizer. None if the bounds are not found."""
     has_eot = looked.dataset.eot in ("append", "prepend")
     # Over a network, reading around a token is cheaper than the ends of all documents of a shard.
-    if stream.has_boundaries and not (looked.dataset.files.is_far and has_eot):
+    if stream.has_boundaries and (looked.dataset.files.is_local or not has_eot):
         shard, within = stream.shard_at(token)
         ends = shard.open().ends()
         assert ends is not None, "has_boundaries"

@@ -35,8 +35,7 @@ from tokenmill.errors import (
     OutputError,
     TokenmillError,
 )
-from tokenmill.formats import DatasetFiles
-from tokenmill.storage.files import read_file
+from tokenmill.formats import Files
 from tokenmill.storage.hashing import PieceHash
 from tokenmill.storage.hub import DATASET, Hub, HubFile
 from tokenmill.storage.retry import Notice, is_network_error, message_of, status_of
@@ -87,7 +86,11 @@ class FileToPush:
     @property
     def _git_digest(self) -> str:
         """The hash by which the Hub identifies a small file, which is not in LFS."""
-        data = self.source if isinstance(self.source, bytes) else read_file(self.source)
+        data = (
+            self.source
+            if isinstance(self.source, bytes)
+            else store_of(self.source).read(self.source)
+        )
         self.require_same(hashlib.sha256(data).hexdigest())
         return "git:" + hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
@@ -107,7 +110,7 @@ def push(
     progress: OnProgress = lambda what, done, total: None,
 ) -> Pushed:
     """Upload the dataset in `folder`, or what is missing of it after an interruption."""
-    if not store_of(folder).takes_disk_space:
+    if not store_of(folder).is_local:
         raise ConfigError(
             f"{folder} is not a local folder, and push reads local files",
             hint="copy it to a disk first, with the store's own client",
@@ -214,7 +217,8 @@ class Repository:
 
     def content(self, file: HubFile) -> bytes:
         """A small file."""
-        return read_file(self._hub.fetch(file))
+        path = self._hub.fetch(file)
+        return store_of(path).read(path)
 
     def send(self, files: Sequence[FileToPush], stale: Sequence[str], parent: str) -> str:
         """Upload these files, commit them, remove the stale ones, and return the commit. Thousands
@@ -271,7 +275,7 @@ class Repository:
         return self._hub.retry.result_of(request)
 
 
-def _dataset_files(folder: str) -> DatasetFiles:
+def _dataset_files(folder: str) -> Files:
     """Raises ConfigError or IntegrityError for a folder that is not a dataset of ours."""
     files = files_at(folder)
     if not files.has(MANIFEST_NAME):
@@ -293,9 +297,7 @@ def _require_whole(folder: str, progress: OnProgress) -> None:
         )
 
 
-def _files(
-    files: DatasetFiles, manifest: Manifest, data: bytes, card: bytes | None
-) -> list[FileToPush]:
+def _files(files: Files, manifest: Manifest, data: bytes, card: bytes | None) -> list[FileToPush]:
     """The files that belong on the Hub, the manifest last."""
     found = []
     for file in manifest.files:
@@ -309,7 +311,7 @@ def _files(
     return found
 
 
-def _sha256(files: DatasetFiles, file: OutputFile) -> str:
+def _sha256(files: Files, file: OutputFile) -> str:
     """The sha256 of a whole file. The manifest has those of a large file's pieces; they are
     compared in the same pass."""
     if isinstance(file.sha256, str):

@@ -23,7 +23,7 @@ from tokenmill.dataset.verify.scan import (
 )
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of
 from tokenmill.errors import IntegrityError
-from tokenmill.formats import DatasetFiles
+from tokenmill.formats import Files
 from tokenmill.storage import hashing
 from tokenmill.wording.plural import counted
 
@@ -109,7 +109,7 @@ def check_contents(
 
 
 def refused_file(
-    files: DatasetFiles, matters: Callable[[str], bool] = lambda name: True
+    files: Files, matters: Callable[[str], bool] = lambda name: True
 ) -> Failure | None:
     """A needed file that must not be opened, such as a link that leads out of the folder."""
     for name in files.names():
@@ -194,7 +194,7 @@ def _check_sha256(manifest: Manifest, looked: Mapping[str, Looked], findings: Fi
     findings.skip_the_rest("no file has the size that it was written with", ["sha256"])
 
 
-def _check_quarantine(files: DatasetFiles, manifest: Manifest, findings: Findings) -> None:
+def _check_quarantine(files: Files, manifest: Manifest, findings: Findings) -> None:
     listed = [file for file in manifest.files if file.name == QUARANTINE_NAME]
     if not listed or size_of(files, QUARANTINE_NAME) != listed[0].num_bytes:
         return
@@ -249,7 +249,7 @@ class Chain:
                 document = stream.document_at(stream.start_of(position) + fault.token)
         return Failure(looked.name, fault.message, document, looked.byte_of(fault.token))
 
-    def report_faults(self, files: DatasetFiles, findings: Findings) -> None:
+    def report_faults(self, files: Files, findings: Findings) -> None:
         for position, looked in enumerate(self.looked):
             if looked.broken is not None:
                 findings.failed("headers", located(looked.broken, files, looked.name))
@@ -287,7 +287,7 @@ def _check_order(
         findings.failed("EOT", chain.failure(i, fault))
 
 
-def located(message: str, files: DatasetFiles, name: str) -> Failure:
+def located(message: str, files: Files, name: str) -> Failure:
     """A format's message as a failure of the file whose path it begins with, or else of `name`."""
     rest = message.replace(files.path_of(""), "")
     named = [other for other in files.names() if rest.startswith(other)]

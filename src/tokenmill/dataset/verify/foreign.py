@@ -28,7 +28,7 @@ from tokenmill.dataset.verify.scan import (
 from tokenmill.encode.record import SPLITS
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
-from tokenmill.formats import DatasetFiles, Format, FoundShard, get_format
+from tokenmill.formats import Files, Format, FoundShard, get_format
 from tokenmill.wording.plural import counted
 
 
@@ -49,7 +49,7 @@ class StatedOptions:
 
 
 def check_foreign(
-    files: DatasetFiles,
+    files: Files,
     stated: StatedOptions,
     num_proc: int,
     findings: Findings,
@@ -80,7 +80,7 @@ def check_foreign(
 
 
 def _check_shards(
-    files: DatasetFiles,
+    files: Files,
     format_: Format,
     found: Sequence[FoundShard],
     stated: StatedOptions,
@@ -124,7 +124,7 @@ def _check_shards(
     return looked
 
 
-def _eot(files: DatasetFiles, format_: Format, stated: StatedOptions) -> Inference:
+def _eot(files: Files, format_: Format, stated: StatedOptions) -> Inference:
     """Where EOT ids are: as the user says, or as far as whole shards show it."""
     if stated.eot is not None:
         return Inference(stated.eot, "--eot")
@@ -182,7 +182,7 @@ def _report_missing_manifest(stated: StatedOptions, name: str, findings: Finding
     findings.failed("manifest", Failure(MANIFEST_NAME, message))
 
 
-def _look_alikes(files: DatasetFiles, format_: Format, found: Sequence[FoundShard]) -> list[str]:
+def _look_alikes(files: Files, format_: Format, found: Sequence[FoundShard]) -> list[str]:
     """Files with names of shards that are not shards: their headers may be damaged."""
     names = {shard.name for shard in found}
     shapes = {_shape(name) for name in names}

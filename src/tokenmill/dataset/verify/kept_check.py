@@ -25,7 +25,7 @@ from tokenmill.dataset.verify.contents import located
 from tokenmill.encode.kept_file import shown_name
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
-from tokenmill.formats import DatasetFiles
+from tokenmill.formats import Files
 from tokenmill.wording.plural import counted
 
 Lengths = npt.NDArray[np.int64]
@@ -56,7 +56,7 @@ def check_kept(dataset: Dataset, manifest: Manifest, findings: Findings) -> None
     findings.passed("kept", f"{num_rows} in {counted(len(listed), 'sidecar')}, in their order")
 
 
-def _of_names(files: DatasetFiles, manifest: Manifest) -> Iterator[Failure]:
+def _of_names(files: Files, manifest: Manifest) -> Iterator[Failure]:
     listed = set()
     for split in SPLITS:
         for number, file in enumerate(sidecars_of(manifest, split)):
@@ -69,7 +69,7 @@ def _of_names(files: DatasetFiles, manifest: Manifest) -> Iterator[Failure]:
             yield Failure(name, "is not of this dataset")
 
 
-def _lengths(files: DatasetFiles, manifest: Manifest, split: str, findings: Findings) -> Lengths:
+def _lengths(files: Files, manifest: Manifest, split: str, findings: Findings) -> Lengths:
     """The number of tokens of each document by the sidecars, whose columns and files are
     checked."""
     import pyarrow.compute as pc

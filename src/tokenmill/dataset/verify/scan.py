@@ -26,7 +26,7 @@ from tokenmill.errors import (
     NetworkError,
     TokenmillError,
 )
-from tokenmill.formats import DatasetFiles, ShardReader
+from tokenmill.formats import Files, ShardReader
 from tokenmill.runners.threads import in_threads
 from tokenmill.storage import hashing
 from tokenmill.wording.plural import counted
@@ -243,7 +243,7 @@ class Looked:
 
 
 def looked_at(
-    files: DatasetFiles, tasks: Sequence[FileToCheck], num_proc: int, progress: OnProgress
+    files: Files, tasks: Sequence[FileToCheck], num_proc: int, progress: OnProgress
 ) -> dict[str, Looked]:
     """The results for each file, by name."""
     opened = [_File(files, task) for task in tasks]
@@ -260,7 +260,7 @@ def looked_at(
     return found
 
 
-def size_of(files: DatasetFiles, name: str) -> int | str:
+def size_of(files: Files, name: str) -> int | str:
     """A file's size, or what is wrong with it."""
     try:
         size = files.size(name)
@@ -284,7 +284,7 @@ class _Piece:
 class _File:
     """A file whose pieces are read by several threads, and put together in their order."""
 
-    def __init__(self, files: DatasetFiles, task: FileToCheck) -> None:
+    def __init__(self, files: Files, task: FileToCheck) -> None:
         self.name = task.name
         self._files = files
         self._task = task

@@ -39,7 +39,7 @@ from tokenmill.encode.mill import DocumentTexts, document_texts
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.encode.seen_texts import SeenTexts
 from tokenmill.errors import ConfigError, InputError, IntegrityError, NetworkError
-from tokenmill.formats import DatasetFiles
+from tokenmill.formats import Files
 from tokenmill.storage.store import store_of
 
 _MOVED = "--source DIR: a folder that holds the inputs now"
@@ -175,7 +175,7 @@ class Corpus:
         return only(~is_val), only(is_val)
 
 
-def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -> Corpus:
+def corpus_of(files: Files, manifest: Manifest, sources: Sequence[str]) -> Corpus:
     """The corpus, from its old paths or from `sources`. Raises NotAtHand if it is missing or
     changed."""
     config = config_of(manifest)
@@ -214,7 +214,7 @@ def config_of(manifest: Manifest) -> Config:
         raise NotAtHand(f"its options are not known to this version: {error}") from None
 
 
-def _quarantined(files: DatasetFiles, manifest: Manifest) -> dict[str, frozenset[str]]:
+def _quarantined(files: Files, manifest: Manifest) -> dict[str, frozenset[str]]:
     if not any(file.name == QUARANTINE_NAME for file in manifest.files):
         return {}
     found = defaultdict(set)
@@ -269,7 +269,7 @@ def _where_it_was(entry: ManifestInput, input_format: str | None) -> _Files:
     try:
         if entry.path.startswith(SCHEME):
             return _Files([_in_cache(entry, input_format)])
-        if store_of(entry.path).has_quick_calls and not os.path.lexists(entry.path):
+        if store_of(entry.path).is_local and not os.path.lexists(entry.path):
             raise NotAtHand(f"{entry.path} was not found where it was", _MOVED)
         [here] = inputs_of([entry.path], input_format)
     except (InputError, ConfigError) as error:

@@ -248,18 +248,18 @@ def require_planned(manifest: Manifest, sources: Sequence[str] = ()) -> None:
     options, inputs = manifest.identity["options"], manifest.inputs
     num_csv_bytes = sum(s.num_bytes for s in inputs if s.path.lower().endswith((".csv", ".tsv")))
     places = sources or [s.path for s in inputs if not s.path.startswith(HUB_SCHEME)]
-    is_far = not all(store_of(place).has_quick_calls for place in places)
+    is_local = all(store_of(place).is_local for place in places)
     is_large = any(s.num_bytes > MAX_CUT_BYTES and compression_of(s.path) for s in inputs)
     reason = None
     if options.get("dedup") is not None:
         reason = "--dedup left documents out, and only the whole corpus tells which"
     elif len(inputs) > MAX_PLANNED_INPUTS:
         reason = f"it was made from {counted(len(inputs), 'input')}"
-    elif is_far and len(inputs) > MAX_PLANNED_OBJECTS:
+    elif not is_local and len(inputs) > MAX_PLANNED_OBJECTS:
         reason = (
             f"its inputs are {len(inputs):,} objects in a store, which would all have to be read"
         )
-    elif num_csv_bytes > (MAX_FETCHED_BYTES if is_far else MAX_CUT_BYTES):
+    elif num_csv_bytes > (MAX_CUT_BYTES if is_local else MAX_FETCHED_BYTES):
         reason = (
             f"its CSV files have {counted(num_csv_bytes, 'byte')}, which would all have to be read"
         )

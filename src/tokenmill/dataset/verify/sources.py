@@ -41,7 +41,7 @@ from tokenmill.encodings import Encoding, EncodingId, get_encoding
 from tokenmill.encodings.loading import reference_of
 from tokenmill.encodings.reference import NOT_FAILURES
 from tokenmill.errors import ConfigError, InputError, IntegrityError, NetworkError
-from tokenmill.formats import DatasetFiles
+from tokenmill.formats import Files
 from tokenmill.wording.plural import counted
 
 NOT_ASKED_FOR = "not asked for: --sample 100 or --full"
@@ -124,7 +124,7 @@ def _report_unable(asked: Asked, reason: str, hint: str | None, findings: Findin
         findings.skipped("sources", NOT_ASKED_FOR)
 
 
-def _require_room_for_documents(files: DatasetFiles, manifest: Manifest, corpus: Corpus) -> None:
+def _require_room_for_documents(files: Files, manifest: Manifest, corpus: Corpus) -> None:
     """Raise NotAtHand for an impossible number of documents: it decides how much memory is needed,
     and may be forged. A document without tokens takes no byte of a shard, but a row."""
     sizes = [size_of(files, file.name) for file in manifest.files]
@@ -426,7 +426,7 @@ class _Comparison:
 class _KeptValues:
     """What --keep kept of documents, to compare with their sources."""
 
-    def __init__(self, files: DatasetFiles, manifest: Manifest) -> None:
+    def __init__(self, files: Files, manifest: Manifest) -> None:
         self._rows = {s: KeptRows(files, sidecars_of(manifest, s)) for s in SPLITS}
         self._one_stream = manifest.one_stream
         self._num_written = manifest.counts.num_written

@@ -43,7 +43,7 @@ from tokenmill.dataset.verify.sources import NOT_ASKED_FOR, Asked, check_sources
 from tokenmill.dataset.verify.sums import contradictions
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
-from tokenmill.formats import DatasetFiles
+from tokenmill.formats import Files
 from tokenmill.runners.machine import available_cpus
 from tokenmill.wording.plural import counted
 
@@ -61,7 +61,7 @@ def verify(
     sources: Sequence[str] = (),
     num_proc: int | None = None,
     progress: OnProgress = lambda what, done, total: None,
-    also: Sequence[Callable[[DatasetFiles, Findings], None]] = (),
+    also: Sequence[Callable[[Files, Findings], None]] = (),
 ) -> Report:
     """Check a dataset and report what was checked, what is wrong and what was not checked.
 
@@ -112,7 +112,7 @@ def _report_impossible(stated: StatedOptions, asked: Asked, findings: Findings) 
 
 
 def _check_ours(
-    files: DatasetFiles,
+    files: Files,
     stated: StatedOptions,
     tokenizer: NamedTokenizer | None,
     asked: Asked,
@@ -137,7 +137,7 @@ def _check_ours(
     return totals
 
 
-def _checked_dataset(files: DatasetFiles, findings: Findings) -> Dataset | None:
+def _checked_dataset(files: Files, findings: Findings) -> Dataset | None:
     """The dataset that the manifest describes; None if it describes none."""
     try:
         data = manifest_data(files)

@@ -32,7 +32,7 @@ from tokenmill.loader.packing.row_plan import (
     plan_path,
     sole_writer,
 )
-from tokenmill.storage import files
+from tokenmill.storage.store import store_of
 
 UNIT_DOCUMENTS = 1 << 16
 
@@ -128,7 +128,8 @@ def _existing(path: str, is_beside: bool) -> RowPlan | None:
     except FileNotFoundError:
         return None
     except IntegrityError:
-        if not files.is_irregular(path) and (is_beside or is_like_a_plan(path)):
+        found = store_of(path).stat(path)
+        if (found is None or found.is_file) and (is_beside or is_like_a_plan(path)):
             return None
         raise ConflictError(
             f"{path} already exists, and is not a plan of rows",

@@ -7,13 +7,13 @@ from tokenmill.dataset.opened import opened
 from tokenmill.dataset.places import is_row_plan
 from tokenmill.dataset.verify.checks import Failure, Findings
 from tokenmill.errors import IntegrityError
-from tokenmill.formats import DatasetFiles
+from tokenmill.formats import Files
 from tokenmill.loader.packing.pack import difference_from
 from tokenmill.loader.packing.row_plan import RowPlan
 from tokenmill.wording.plural import counted
 
 
-def check_row_plans(files: DatasetFiles, findings: Findings) -> None:
+def check_row_plans(files: Files, findings: Findings) -> None:
     """What a plan was made for is compared where a manifest describes a dataset without faults."""
     names = [name for name in files.names() if is_row_plan(name)]
     is_known = files.has(MANIFEST_NAME) and not findings.num_failures

@@ -33,11 +33,11 @@ from tokenmill.errors import IntegrityError
 from tokenmill.loader.packing.best_fit import Numbers
 from tokenmill.loader.packing.pack_report import PackReport
 from tokenmill.loader.packing.pieces import RowPieces
-from tokenmill.storage import disk, files
+from tokenmill.storage import disk
 from tokenmill.storage.checked_json import checked_object, checksummed
 from tokenmill.storage.lock import folder_lock
 from tokenmill.storage.new_file import NewFile
-from tokenmill.storage.store import store_of
+from tokenmill.storage.store import new_file, read_ranges, store_of
 
 MAGIC = b"tmrows1\n"
 VERSION = 1
@@ -133,7 +133,7 @@ class PlanWriter:
 def new_plan(path: str) -> Iterator[PlanWriter]:
     """Writes a plan that appears at `path` only once it is whole."""
     folder, name = os.path.split(path)
-    with files.new_file(folder or ".", name) as file:
+    with new_file(os.path.join(folder or ".", name)) as file:
         yield PlanWriter(file)
         file.commit()
 
@@ -142,7 +142,7 @@ def new_plan(path: str) -> Iterator[PlanWriter]:
 def sole_writer(path: str) -> Iterator[None]:
     """On a disk, waits until no other process makes the plan. Without locks, in a store for
     example, several may make it at once: each replaces it whole, by the same bytes."""
-    if not store_of(path).has_locks:
+    if not store_of(path).is_local:
         yield
         return
     folder, name = os.path.split(path)
@@ -158,14 +158,15 @@ class RowPlan:
     def __init__(self, path: str, is_new: bool = False) -> None:
         self.path = path
         self.is_new = is_new  # made by this call
-        self.is_far = not store_of(path).has_quick_calls
+        self.is_local = store_of(path).is_local
         try:
-            if files.is_irregular(path):
-                raise ValueError("it is not a regular file")
-            size = files.size(path)
-            if size is None:
+            found = store_of(path).stat(path)
+            if found is None:
                 raise FileNotFoundError(path)
-            self._bytes = None if self.is_far or not size else np.memmap(path, np.uint8, "r")
+            if not found.is_file:
+                raise ValueError("it is not a regular file")
+            size = found.num_bytes
+            self._bytes = np.memmap(path, np.uint8, "r") if self.is_local and size else None
             footer = self._footer(size)
             self._read(footer, size)
             self.id = hashlib.sha256(footer).hexdigest()[:16]
@@ -189,7 +190,7 @@ class RowPlan:
     def read(self, start: int, stop: int) -> Bytes:
         if self._bytes is not None:
             return np.asarray(self._bytes[start:stop])
-        [data] = files.read_ranges(self.path, [(start, stop)])
+        [data] = read_ranges(self.path, [(start, stop)])
         return np.frombuffer(data, np.uint8)
 
     def _footer(self, size: int) -> bytes:
@@ -254,7 +255,7 @@ class _Units:
             found = self._opened(number)
             with self._lock:
                 self._kept[number] = found
-                self._num_bytes += self._split.units[number].num_bytes if self._plan.is_far else 0
+                self._num_bytes += 0 if self._plan.is_local else self._split.units[number].num_bytes
                 while self._num_bytes > MAX_FETCHED_BYTES and len(self._kept) > 1:
                     dropped, _ = self._kept.popitem(last=False)
                     self._num_bytes -= self._split.units[dropped].num_bytes
@@ -313,8 +314,8 @@ class _UnitRows:
 
 def is_like_a_plan(path: str) -> bool:
     """Whether a file begins like a plan."""
-    num_bytes = min(files.size(path) or 0, len(MAGIC))
-    return files.read_ranges(path, [(0, num_bytes)]) == [MAGIC]
+    num_bytes = min(store_of(path).size(path) or 0, len(MAGIC))
+    return read_ranges(path, [(0, num_bytes)]) == [MAGIC]
 
 
 def plan_path(dataset: str, seq_len: int) -> str:

@@ -62,7 +62,7 @@ def measured(
         num_bytes = _all_bytes(split, table, spans)
         ratios = num_bytes / np.maximum(spans.lengths, 1)
     else:
-        ratios = _some_ratios(split, table, spans, looked.dataset.files.is_far)
+        ratios = _some_ratios(split, table, spans, looked.dataset.files.is_local)
     return MeasuredDocuments(spans.starts, spans.lengths, ratios, spans.is_exact)
 
 
@@ -81,10 +81,10 @@ def _all_bytes(split: Split, table: TokenBytes, spans: Spans) -> Numbers:
 
 
 def _some_ratios(
-    split: Split, table: TokenBytes, spans: Spans, is_far: bool
+    split: Split, table: TokenBytes, spans: Spans, is_local: bool
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     ratios = np.full(len(spans.starts), np.nan)
-    most = FAR_MEASURED if is_far else MAX_MEASURED
+    most = MAX_MEASURED if is_local else FAR_MEASURED
     for number in range(0, len(ratios), max(1, -(-len(ratios) // most))):
         start, length = int(spans.starts[number]), int(spans.lengths[number])
         tokens = split.tokens(start, start + min(length, MAX_READ_TOKENS))

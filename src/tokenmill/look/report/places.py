@@ -52,8 +52,8 @@ class Commands:
     def _number(self, split: str, start: int) -> int | None:
         dataset = self._looked.dataset
         stream = dataset.streams[split]
-        if dataset.files.is_far or stream.has_boundaries or stream.eot == "both":
-            is_quick = stream.num_tokens <= COUNTED_TOKENS and not dataset.files.is_far
+        if not dataset.files.is_local or stream.has_boundaries or stream.eot == "both":
+            is_quick = stream.num_tokens <= COUNTED_TOKENS and dataset.files.is_local
         else:
             is_quick = dataset.manifest is not None or start <= COUNTED_TOKENS
         return stream.document_at(start) if is_quick else None

@@ -111,7 +111,7 @@ class _Surveyed:
 def _split(looked: LookedInto, name: str, reading: SurveyOptions, commands: Commands) -> _Surveyed:
     split = Split(looked, name, lambda: None, None)
     is_exact = reading.is_exact or (name not in reading.sampled and is_quick(looked, name))
-    stretches = stretches_of(split.num_tokens, is_exact, looked.dataset.files.is_far)
+    stretches = stretches_of(split.num_tokens, is_exact, looked.dataset.files.is_local)
     tally = _tally(looked, split, stretches, reading, is_exact)
     has_all = is_exact and split.stream.knows_documents
     found = measured(looked, split, tally.ends if has_all else None)
@@ -141,7 +141,7 @@ def is_quick(looked: LookedInto, split: str) -> bool:
     """Whether a split is read whole by default."""
     dataset = looked.dataset
     most = QUICK_TOKENS if dataset.format.traits.is_raw else QUICK_UNPACKED_TOKENS
-    if dataset.files.is_far:
+    if not dataset.files.is_local:
         most = min(most, QUICK_FAR_TOKENS)
     return dataset.streams[split].num_tokens <= most
 
@@ -153,7 +153,7 @@ def _tally(
     reading: SurveyOptions,
     is_exact: bool,
 ) -> SplitTally:
-    table, is_far = looked.token_bytes, looked.dataset.files.is_far
+    table, is_local = looked.token_bytes, looked.dataset.files.is_local
     if not stretches:
         return SplitTally.joined([])
     how = Tallying(
@@ -167,14 +167,14 @@ def _tally(
         reading.progress("reading", num_tokens, split.num_tokens)
 
     is_large = is_exact and split.num_tokens >= MIN_TOKENS_APART
-    num_proc = reading.num_proc if is_large and not is_far else 1
+    num_proc = reading.num_proc if is_large and is_local else 1
     if num_proc > 1 and may_fork():
         groups = _neighbours(stretches, num_proc)
         found = in_forks(lambda group, advance: how.of(group, advance).arrays, groups, progress)
         return SplitTally.joined(SplitTally(*arrays) for arrays in found)
-    groups = _neighbours(stretches, len(stretches) if is_far else num_proc)
+    groups = _neighbours(stretches, num_proc if is_local else len(stretches))
     told = _Told(progress)
-    num_threads = FAR_THREADS if is_far else num_proc
+    num_threads = num_proc if is_local else FAR_THREADS
     return SplitTally.joined(in_threads(lambda group: how.of(group, told.add), groups, num_threads))
 
 

@@ -66,8 +66,8 @@ class SplitTally:
         return SplitTally(counts, num_bytes, ends, keys)
 
 
-def stretches_of(num_tokens: int, is_exact: bool, is_far: bool) -> list[ReadStretch]:
-    most = FAR_STRETCHES if is_far else NUM_STRETCHES
+def stretches_of(num_tokens: int, is_exact: bool, is_local: bool) -> list[ReadStretch]:
+    most = NUM_STRETCHES if is_local else FAR_STRETCHES
     number = max(1, min(most, num_tokens // MIN_STRETCH_TOKENS))
     bounds = [num_tokens * i // number for i in range(number + 1)]
     return [

@@ -303,7 +303,7 @@ class DatasetView:
         """Bytes per token along a split, at regular places. Nothing over a network, where each
         place is a request."""
         table, stream = self.looked.token_bytes, self.looked.stream(split)
-        if table is None or self.looked.dataset.files.is_far or not stream.num_tokens:
+        if table is None or not self.looked.dataset.files.is_local or not stream.num_tokens:
             return {"split": split, "bytes_per_token": []}
         count = max(1, min(_NUM_STRETCHES, stream.num_tokens // _STRETCH_TOKENS))
         starts = [stream.num_tokens * number // count for number in range(count)]

@@ -28,7 +28,8 @@ from tokenmill.errors import (
     NetworkError,
     TokenmillError,
 )
-from tokenmill.storage import disk, files
+from tokenmill.storage import disk
+from tokenmill.storage.store import store_of
 
 STORAGE = "storage"
 VERDICT = "verdict"  # of the self-check: not compared, but sent to later workers
@@ -56,14 +57,14 @@ class Nonce:
         an old name."""
         value = os.urandom(16).hex()
         path = os.path.join(work, f"nonce.{value}{disk.TEMPORARY_SUFFIX}")
-        files.write_file(path, value.encode())
+        store_of(path).write(path, value.encode())
         return Nonce(path, value)
 
 
 def require_nonce(path: str | None) -> None:
     """Raise ConflictError if the nonce is gone: another run has removed the work folder, perhaps
     because it has finished the dataset."""
-    if path is not None and files.size(path) is None:
+    if path is not None and store_of(path).size(path) is None:
         raise ConflictError(
             f"{path} was removed while the run was working",
             hint="by another run? Wait for it, then run the same command again: it resumes",
@@ -101,7 +102,7 @@ def nonce_at(path: str) -> str:
     deadline = time.monotonic() + RETRY_SECONDS
     while True:
         try:
-            return files.read_file(path)[:64].decode(errors="replace")
+            return store_of(path).read(path)[:64].decode(errors="replace")
         except OSError as error:
             if time.monotonic() > deadline:
                 return f"{error.strerror or error}: {path}"

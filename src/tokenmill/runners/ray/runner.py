@@ -38,7 +38,7 @@ from tokenmill.runners.ray.heartbeats import Heartbeats
 from tokenmill.runners.ray.in_flight import TICK_SECONDS, InFlight
 from tokenmill.runners.ray.input_cutting import Cuts
 from tokenmill.runners.ray.remote import node_facts
-from tokenmill.storage.store import store_of
+from tokenmill.storage.address import absolute
 
 if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardRecord, ShardTask
@@ -106,7 +106,7 @@ class RayRunner:
         """Compare the facts of every node, and raise an error if they differ. Returns the common
         part of all orders."""
         cluster = self._connected()
-        nonce = None if work is None else self._nonce(store_of(work).absolute(work))
+        nonce = None if work is None else self._nonce(absolute(work))
         facts = facts_here(self._encoding, None if nonce is None else nonce.value)
         common: dict[str, Any] = {
             "facts": facts,

@@ -4,6 +4,7 @@ which is set together with the content."""
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import logging
 import os
@@ -11,32 +12,25 @@ import secrets
 from typing import Any
 from urllib.parse import quote
 
-from tokenmill.storage.objects.client import SHA256_NAME, ObjectClient, file_sha256
-from tokenmill.storage.retry import Contact, Notice
+from tokenmill.storage.hashing import file_digest
+from tokenmill.storage.objects.store import ObjectStore
 
 # From here on gcsfs sends pieces, which it can retry one by one. Below that, it would put an object
 # between fixed marks: what holds such a mark, or ends in a carriage return, is truncated there.
 PIECES_FROM_BYTES = 5 << 20
 
 
-def file_system(**options: Any) -> Any:
-    """gcsfs without its support for zonal buckets: that support asks another service, over gRPC,
-    for the kind of bucket. Where only the store itself can be reached, every request would wait a
-    minute."""
-    from gcsfs.core import GCSFileSystem
+class GoogleStore(ObjectStore):
+    def _connected(self, client: Any) -> Any:
+        # Without its support for zonal buckets, which asks another service, over gRPC, for the kind
+        # of bucket. Where only the store itself can be reached, every request would wait a minute.
+        from gcsfs.core import GCSFileSystem
 
-    logging.getLogger("gcsfs").addHandler(logging.NullHandler())  # silences its tracebacks
-    return GCSFileSystem(consistency="size", **options)
-
-
-class GoogleClient(ObjectClient):
-    def __init__(self, files: Any, place: str, notice: Notice, contact: Contact) -> None:
-        super().__init__(files, place, notice, contact)
-        # gcsfs retries a request for half a minute. That stays on for pieces of an upload;
-        # everything else follows our rule.
-        self._uploading = type(files)(**files.storage_options, skip_instance_cache=True)
-        request = type(files)._request
+        logging.getLogger("gcsfs").addHandler(logging.NullHandler())  # silences its tracebacks
+        files = GCSFileSystem(use_listings_cache=False, consistency="size")
+        request = GCSFileSystem._request  # retries for half a minute, unless it is unwrapped
         files._request = functools.partial(getattr(request, "__wrapped__", request), files)
+        return files
 
     def _version(self, url: str) -> str | None:
         try:
@@ -45,25 +39,28 @@ class GoogleClient(ObjectClient):
             return None
         return str(found["generation"])
 
-    def write(self, url: str, data: bytes) -> None:
-        self.ask("write", url, lambda: self._put(url, data))
-
     def _create(self, url: str, data: bytes) -> None:
         self._put(url, data, ifGenerationMatch="0")
 
     def _replace(self, url: str, version: str, data: bytes) -> None:
         self._put(url, data, ifGenerationMatch=version)
 
-    def upload(self, url: str, path: str) -> str | None:
-        sha256 = file_sha256(path)
-        metadata = {SHA256_NAME: sha256}
+    def _upload(self, url: str, path: str) -> str | None:
+        sha256 = file_digest(path, hashlib.sha256())
+        metadata = {self.sha256_name: sha256}
         if os.path.getsize(path) < PIECES_FROM_BYTES:
             with open(path, "rb") as file:
                 data = file.read()
             self.ask("write", url, lambda: self._put(url, data, metadata))
         else:
-            self.ask("write", url, lambda: self._uploading.put_file(path, url, metadata=metadata))
+            put_file = functools.partial(self._retrying.put_file, path, url, metadata=metadata)
+            self.ask("write", url, put_file)
         return sha256
+
+    @functools.cached_property
+    def _retrying(self) -> Any:
+        """A client with gcsfs's own retries: of the pieces of an upload."""
+        return type(self.files)(**self.files.storage_options, skip_instance_cache=True)
 
     def _put(
         self, url: str, data: bytes, metadata: dict[str, str] | None = None, **condition: str
