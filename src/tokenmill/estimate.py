@@ -43,6 +43,7 @@ from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions, reader_
 from tokenmill.corpus.readers.decompression import text_stream
 from tokenmill.corpus.readers.json_array import is_array
 from tokenmill.corpus.readers.native import native_file
+from tokenmill.corpus.rows import documents
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.dataset.workspace import absent_inputs, needed_bytes
 from tokenmill.encode.buckets import TEXT_BYTES_PER_TOKEN
@@ -284,8 +285,8 @@ class _Survey:
         options = self._job.read_of(span.input)
         reader = reader_for(span.input.kind, options)
         with of_source(span.input.source):
-            for batch in reader.batches(span):
-                found = document_texts(self._job, span, reader, batch, {})
+            for rows in documents(reader, span, options):
+                found = document_texts(self._job, span, reader, rows, {})
                 self._note("read", began, len(data_of(found.texts)))
                 self.num_rows += found.num_rows
                 self.num_bad += len(found.bad)

@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import binary_array_of, indices, integers, numbers_of
+from tokenmill.arrays import binary_array_of, indices, integers
+from tokenmill.corpus.columns import schema_of
 from tokenmill.corpus.readers import BYTE_KINDS
-from tokenmill.corpus.readers.kept_columns import schema_of
+from tokenmill.corpus.rows import Rows
 from tokenmill.corpus.spans import Span
 from tokenmill.encode.part_sums import Different, require_sum, sum_of, twice
 from tokenmill.encode.record import kept_path
@@ -42,7 +43,7 @@ _TOKENS = pa.field("_tokens", pa.uint32())
 
 
 def kept_schema(types: str | None) -> pa.Schema:
-    """The columns of a sidecar; `types` has those of the corpus (readers/kept_columns.py)."""
+    """The columns of a sidecar; `types` has those of the corpus (corpus/columns.py)."""
     return pa.schema([*_PLACE, _TOKENS, *_columns(types)])
 
 
@@ -54,25 +55,21 @@ def _part_schema(types: str | None, is_shuffled: bool) -> pa.Schema:
     return pa.schema([*kept_schema(types), *([pa.field(KEY, pa.uint32())] if is_shuffled else [])])
 
 
-def rows_kept(
-    span: Span, rows: npt.NDArray[np.int64], columns: pa.StructArray | None, types: str | None
-) -> pa.StructArray:
-    """What is kept of a span's rows, except the number of tokens. With --lists documents, `rows`
-    counts documents, and `columns` has the row numbers."""
+def rows_kept(span: Span, rows: Rows, types: str | None) -> pa.StructArray:
+    """What is kept of a span's rows, except the number of tokens."""
     count, fields = len(rows), _columns(types)
     name, first_byte = span.input.source, span.start if span.input.kind in BYTE_KINDS else 0
-    by_name = {}
-    if columns is not None:
-        by_name = dict(zip((f.name for f in columns.type), columns.flatten(), strict=True))
-    if "_row" in by_name:
-        rows = numbers_of(by_name["_row"]).astype(np.int64, copy=False)
     place = [
         _repeated(name, count) if name else pa.nulls(count, pa.large_string()),
         _repeated(shown_name(span.input.name), count),
         indices(np.full(count, first_byte, np.int64)),
-        indices(span.first_row + rows),
+        indices(span.first_row + rows.file_rows),
     ]
-    found = [by_name[f.name] if f.name in by_name else pa.nulls(count, f.type) for f in fields]
+    keys = [f"keep:{field.name}" for field in fields]
+    found = [
+        rows[key] if key in rows.keys else pa.nulls(count, field.type)
+        for key, field in zip(keys, fields, strict=True)
+    ]
     return pa.StructArray.from_arrays([*place, *found], fields=[*_PLACE, *fields])
 
 

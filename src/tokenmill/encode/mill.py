@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from tokenmill.arrays import mask, nulls_of, offsets_of
 from tokenmill.corpus.opening import with_small_ahead
-from tokenmill.corpus.prefetch import batches_of
-from tokenmill.corpus.readers import Reader, TextBatch
+from tokenmill.corpus.prefetch import documents_of
+from tokenmill.corpus.readers import Reader
+from tokenmill.corpus.rows import Rows
 from tokenmill.corpus.spans import Slice, Span
 from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
 from tokenmill.encode.content import SliceContent
@@ -119,13 +120,12 @@ class DocumentTexts:
 
 
 def document_texts(
-    job: Job, span: Span, reader: Reader, batch: TextBatch, skipped: Mapping[int, str]
+    job: Job, span: Span, reader: Reader, batch: Rows, skipped: Mapping[int, str]
 ) -> DocumentTexts:
     """Separate the rows to encode from those that are filtered, bad, null or empty. `skipped` are
     rows that are known to be bad."""
-    texts, rows = batch.texts, batch.first_row + batch.rows
-    bad = {batch.first_row + int(batch.rows[i]): reason for i, reason in batch.bad.items()}
-    bad |= {row: skipped[row] for row in skipped if row in rows}
+    texts, rows = batch.texts, batch.numbers
+    bad = dict(batch.rejected) | {row: skipped[row] for row in skipped if row in rows}
     keep = np.ones(len(texts), np.bool_)
     keep[np.searchsorted(rows, list(bad))] = False
     num_null = num_empty = 0
@@ -138,15 +138,15 @@ def document_texts(
         num_empty = int(np.count_nonzero(empty & keep))
         keep &= ~empty
     counts = Counts(
-        num_rows=batch.num_rows,
-        num_filtered=batch.num_rows - len(texts),
+        num_rows=batch.num_covered,
+        num_filtered=batch.num_covered - len(batch),
         num_empty=num_empty,
         num_null=num_null,
-        num_replaced=batch.num_replaced,
+        num_replaced=len(batch.replaced),
     )
     kept = None
     if job.read.keep is not None:
-        kept = rows_kept(span, rows, batch.kept, job.read.kept_types)
+        kept = rows_kept(span, batch, job.read.kept_types)
     if not keep.all():
         texts, rows = texts.filter(mask(keep)), rows[keep]
         kept = None if kept is None else kept.filter(mask(keep))
@@ -188,10 +188,10 @@ class _SliceWork:
     def encode_span(self, number: int, span: Span) -> None:
         if not span.is_ruled_out:
             require_unchanged(span.input)
-        reader, batches = batches_of(span, self._job.read_of(span.input))
+        reader, batches = documents_of(span, self._job.read_of(span.input))
         self._number = number
         for batch in batches:
-            self._report(Step(number, batch.first_row, batch.num_rows, *self._last))
+            self._report(Step(number, batch.first_row, batch.num_covered, *self._last))
             self._last = (0, 0, 0)
             if span.input.has_unknown_middle:
                 self.content.add(number, batch)
@@ -206,10 +206,10 @@ class _SliceWork:
         """The slice up to the document that reaches `max_tokens`. Finding it encodes the slice once
         more, so that its rows can then be counted like those of any other slice."""
         for number, span in enumerate(self._slice.spans):
-            reader, batches = batches_of(span, self._job.read_of(span.input))
+            reader, batches = documents_of(span, self._job.read_of(span.input))
             self._number = number
             for batch in batches:
-                self._report(Step(number, batch.first_row, batch.num_rows))
+                self._report(Step(number, batch.first_row, batch.num_covered))
                 held = self._texts(number, span, reader, batch)
                 tokens = self._encoded([held], held.texts)
                 specials = specials_per_document(self._job.eot, self._job.bos)
@@ -257,7 +257,7 @@ class _SliceWork:
         self.counts += Counts(num_written=len(texts), text_bytes=text_bytes)
         self._last = (sum(one.num_rows for one in held), len(tokens.ids), text_bytes)
 
-    def _texts(self, number: int, span: Span, reader: Reader, batch: TextBatch) -> DocumentTexts:
+    def _texts(self, number: int, span: Span, reader: Reader, batch: Rows) -> DocumentTexts:
         skip = self._caution.skip.items()
         skipped = {row: reason for (of_span, row), reason in skip if of_span == number}
         found = document_texts(self._job, span, reader, batch, skipped)

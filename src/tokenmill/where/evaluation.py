@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -74,10 +74,10 @@ def outcome(node: tree.Node, of_test: Callable[[tree.Test], Truth]) -> Truth:
 
 class Values(NamedTuple):
     """A column as a test needs it: text as large_binary, which for `matches` and a length is valid
-    UTF-8. If there are several arrays, each is null where another has the value: JSON has integers
-    and other numbers in one column."""
+    UTF-8. A struct has the values of one column by their types, of which each row has one: JSON has
+    integers and other numbers in one column."""
 
-    layers: Sequence[pa.Array]
+    array: pa.Array
     unreadable: npt.NDArray[np.bool_] | None = None  # rows with a value that is not such a thing
 
 
@@ -86,12 +86,13 @@ def outcome_of_rows(expression: tree.Expression, values_of: Callable[[tree.Test]
 
 
 def _of_rows(test: tree.Test, values: Values) -> Truth:
-    layers, unreadable = values
+    array, unreadable = values
     if isinstance(test, tree.IsNull):
-        is_null = functools.reduce(operator.and_, map(_null_flags, layers))
+        is_null = _flags_of(pc.is_null(array))
         if unreadable is not None:  # a value is there
             is_null = is_null & ~unreadable
         return Truth(is_null, ~is_null, np.zeros(len(is_null), np.bool_))
+    layers = array.flatten() if pa.types.is_struct(array.type) else [array]
     tested = [_tested(test, layer) for layer in layers]
     array = tested[0] if len(tested) == 1 else pc.coalesce(*tested)
     null = nulls_of(array)
@@ -100,10 +101,6 @@ def _of_rows(test: tree.Test, values: Values) -> Truth:
     if unreadable is not None:
         return Truth(true | unreadable, false | unreadable, null | unreadable)
     return Truth(true, false, null)
-
-
-def _null_flags(array: pa.Array) -> npt.NDArray[np.bool_]:
-    return _flags_of(pc.is_null(array))
 
 
 def _flags_of(array: pa.BooleanArray) -> npt.NDArray[np.bool_]:

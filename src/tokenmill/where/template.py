@@ -55,16 +55,6 @@ class Template:
         )
         return mistake(self.text, what, slot.start, slot.stop, hint, "--template")
 
-    def filled(self, values: Sequence[str | None]) -> str | None:
-        """The text of one row, from the values of `slots`."""
-        if all(value is None for value in values):
-            return None
-        of_name = {slot.name: value for slot, value in zip(self.slots, values, strict=True)}
-        return "".join(
-            (of_name[piece.name] or "") if isinstance(piece, Slot) else piece
-            for piece in self.pieces
-        )
-
     def joined(self, columns: Sequence[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
         """The texts of rows, from the columns of `slots`."""
         import pyarrow.compute as pc

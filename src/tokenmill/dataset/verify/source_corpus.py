@@ -27,7 +27,8 @@ from tokenmill.corpus.hub_inputs import input_of
 from tokenmill.corpus.hub_names import SCHEME, HubSource
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.planning import make_plan
-from tokenmill.corpus.readers import Reader, TextBatch, reader_for
+from tokenmill.corpus.readers import Reader, reader_for
+from tokenmill.corpus.rows import Rows, documents
 from tokenmill.corpus.source_files import inputs_of
 from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.dataset.kept_rows import kept_value
@@ -136,19 +137,20 @@ class Corpus:
 
     def _documents(self, slice_: Slice, seen: SeenTexts | None) -> Iterator[DocumentTexts]:
         for span in slice_.spans:
-            reader = reader_for(span.input.kind, self._job.read_of(span.input))
-            for batch in reader.batches(span):
-                skipped = self._skipped(span, reader, batch)
-                found = document_texts(self._job, span, reader, batch, skipped)
+            options = self._job.read_of(span.input)
+            reader = reader_for(span.input.kind, options)
+            for rows in documents(reader, span, options):
+                skipped = self._skipped(span, reader, rows)
+                found = document_texts(self._job, span, reader, rows, skipped)
                 yield found if seen is None else found.without_copies(seen)
 
-    def _skipped(self, span: Span, reader: Reader, batch: TextBatch) -> dict[int, str]:
+    def _skipped(self, span: Span, reader: Reader, rows: Rows) -> dict[int, str]:
         """Rows that were quarantined, some because a worker died of them."""
         places = self._quarantined.get(span.input.label)
         if not places:
             return {}
-        rows = (batch.first_row + batch.rows).tolist()
-        return {row: "quarantined" for row in rows if reader.place(span, row) in places}
+        numbers = rows.numbers.tolist()
+        return {row: "quarantined" for row in numbers if reader.place(span, row) in places}
 
     def _shortened(self, slice_: Slice) -> Slice:
         """The last slice up to its last document."""
