@@ -82,17 +82,17 @@ BUGS = [
         KEEP,
     ),
     Bug(
-        "write the kept rows of a validation document to train",
-        "encode/part.py",
-        "            None if self.kept is None else self.kept.filter(mask(flags)),\n",
-        "            None if self.kept is None else self.kept.slice(0, int(flags.sum())),\n",
+        "take the first rows in place of those that are documents",
+        "corpus/rows.py",
+        "return replace(self, batch=self.batch.take(indices(positions)))",
+        "return replace(self, batch=self.batch.slice(0, len(positions)))",
         KEEP,
     ),
     Bug(
         "keep the rows of other documents, where a part is written again without copies",
         "encode/pruning.py",
-        "columns.take(indices(positions))",
-        "columns.slice(0, len(positions))",
+        "documents.take(indices(positions))",
+        "documents.slice(0, len(positions))",
         f"{KEEP} -k copies",
     ),
     Bug(
@@ -550,7 +550,7 @@ BUGS = [
     ),
     Bug(
         "take a compressed stream that was cut short for a whole one",
-        "corpus/readers/members.py",
+        "corpus/readers/decompression.py",
         'raise BrokenStream("Truncated compressed stream")',
         'return b""',
         "tests/corpus/readers/test_compression.py",

@@ -22,7 +22,7 @@ import base64
 import difflib
 import functools
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -31,7 +31,6 @@ from tokenmill.config.options import comma_separated
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.text_arrays import checked_texts, sound_binary
 from tokenmill.errors import ConfigError, InputError
-from tokenmill.where.moments import moment_of
 from tokenmill.where.template import template_of
 from tokenmill.where.tree import (
     Column,
@@ -105,6 +104,17 @@ class SourceSchema(NamedTuple):
 
     schema: pa.Schema
     seen: str = ""  # of JSON: what its fields are known from, such as "its first 100 lines"
+
+    def missing(self, name: str) -> str:
+        return f"no field {name!r} in {self.seen}" if self.seen else f"no column {name!r}"
+
+    def num_named(self, name: str) -> int:
+        return len(self.schema.get_all_field_indices(name))
+
+    def types_in(self, type_: pa.DataType) -> list[pa.DataType]:
+        """The types that values of a column may have, as far as these are known."""
+        types = _members(type_)
+        return [one for one in types if not pa.types.is_null(one)] if self.seen else types
 
 
 class Field(NamedTuple):
@@ -197,18 +207,18 @@ def required_fields(found: SourceSchema, options: ReadOptions, path: str) -> dic
 def _require_text(found: SourceSchema, options: ReadOptions, path: str) -> None:
     schema, name = found.schema, options.text_column
     what = f"{path}: {'field' if found.seen else 'column'}"
-    num_named = len(schema.get_all_field_indices(name))
-    if num_named > 1:
+    if (num_named := found.num_named(name)) > 1:
         raise ConfigError(f"{path}: {num_named} columns are named {name!r}; rename one of them")
     field = field_named(schema, _split(name))
     if field is None:
         chats = [one.name for one in schema if _are_chats(one.name, one.type)]
         if chats and not text_columns(schema):
             raise _chat_refusal(f"{what} {chats[0]!r}")
-        there = f"no column {name!r}; it has {_listing(schema)}"
+        there = f"; it has {_listing(schema)}"
         if found.seen:
-            there = f"no field {name!r} in {found.seen}: there are {name_list(paths_in(schema))}"
-        raise ConfigError(f"{path}: {there}", hint=_text_column_hint(schema, name))
+            there = f": there are {name_list(paths_in(schema))}"
+        what = f"{path}: {found.missing(name)}{there}"
+        raise ConfigError(what, hint=_text_column_hint(schema, name))
     if _are_chats(field.names[-1], field.type):
         raise _chat_refusal(f"{what} {name!r}")
     if options.lists is None and all(
@@ -241,11 +251,10 @@ def _require_slots(found: SourceSchema, text: str, path: str) -> None:
     for slot in template.slots:
         field = field_named(schema, _split(slot.name))
         if field is None:
-            what = f"no column {slot.name!r}"
-            if found.seen:
-                what = f"no field {slot.name!r} in {found.seen}"
-            raise template.mistake(f"{path}: {what}", slot, text_columns(schema))
-        given = [one for one in _members(field.type) if not (found.seen and pa.types.is_null(one))]
+            raise template.mistake(
+                f"{path}: {found.missing(slot.name)}", slot, text_columns(schema)
+            )
+        given = found.types_in(field.type)
         if given and not any(is_text(one) or pa.types.is_integer(one) for one in given):
             own = f"field {slot.name!r} is {_word_of(given[0])}"
             if not found.seen:
@@ -277,16 +286,13 @@ def is_text_list(kind: pa.DataType) -> bool:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    types = pa.types
-    if types.is_union(kind):
-        return any(map(is_text, _members(kind)))
-    if types.is_dictionary(kind):
-        return is_text(kind.value_type) and not types.is_dictionary(kind.value_type)
-    tests = (
-        *(types.is_string, types.is_large_string, types.is_string_view),
-        *(types.is_binary, types.is_large_binary, types.is_binary_view),
-    )
-    return any(test(kind) for test in tests)
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return any(one in (*_STRINGS, *_BYTES) for one in _members(kind))
+
+
+_STRINGS = (pa.string(), pa.large_string(), pa.string_view())
+_BYTES = (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 def _text_column_hint(schema: pa.Schema, name: str) -> str:
@@ -345,22 +351,34 @@ def _listing(schema: pa.Schema) -> str:
 
 
 def _require_tests(found: SourceSchema, expression: Expression, path: str) -> None:
-    kinds = _kinds_tested(expression)
+    tested = _kinds_tested(expression)
     for test in expression.tests:
         column = test.column
-        field = _tested_field(found, expression, column, path)
-        if (found.seen or pa.types.is_union(field.type)) and kinds[column.names] == ():
-            what = f"{column} is tested as two different types"
-            raise expression.mistake(what, column)
-        if not found.seen:
-            if problem := _problem(test, field.type):
-                what = f"{path}: {column} is {field.type}{problem}"
-                raise expression.mistake(what, column, _way_out(test, kind_of(field.type)))
-        elif not _fits(test, field.type):
-            words = [one for one in _members(field.type) if not pa.types.is_null(one)]
-            what = f"{path}: {unfit(column, _word_of(words[0]), kinds[column.names] or ())}"
-            raise expression.mistake(what, column)
+        type_ = _tested_field(found, expression, column, path).type
+        if (found.seen or pa.types.is_union(type_)) and tested[column.names] == ():
+            raise expression.mistake(f"{column} is tested as two different types", column)
+        kinds, given = _kinds_for(test), found.types_in(type_)
+        if kinds and given and not any(kind_of(one) in kinds for one in given):
+            if found.seen:
+                what = unfit(column, _word_of(given[0]), tested[column.names] or ())
+                raise expression.mistake(f"{path}: {what}", column)
+            own = "its length" if getattr(test, "of_length", False) else "it"
+            what = f"{path}: {column} is {type_}, and {own} is tested as {kinds[-1]}"
+            raise expression.mistake(what, column, _way_out(test, kind_of(type_)))
+        if kind_of(type_) == "a time":
+            _require_times(test, expression, type_, path)
     _require_patterns(expression)
+
+
+def _require_times(test: Test, expression: Expression, type_: pa.DataType, path: str) -> None:
+    from tokenmill.where.evaluation import moment_of  # 35 ms, only for --where
+
+    for value in _values(test):
+        try:
+            moment_of(str(value), type_)
+        except ValueError as error:
+            what = f"{path}: {test.column} is {type_}: {error}"
+            raise expression.mistake(what, test.column, _way_out(test, "a time")) from None
 
 
 def _require_patterns(expression: Expression) -> None:
@@ -437,39 +455,14 @@ def _kinds_for(test: Test) -> tuple[str, ...]:
 def _tested_field(found: SourceSchema, expression: Expression, column: Column, path: str) -> Field:
     schema = found.schema
     for name in (str(column), column.names[0]):
-        if (num_named := len(schema.get_all_field_indices(name))) > 1:
+        if (num_named := found.num_named(name)) > 1:
             raise expression.mistake(f"{path}: {num_named} columns have this name", column)
     if field := field_named(schema, column.names):
         return field
     known = paths_in(schema)
     near = difflib.get_close_matches(str(column), known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are {name_list(known)}"
-    what = f"no column {column.shown!r}"
-    if found.seen:
-        what = f"no field {column.shown!r} in {found.seen}"
-    raise expression.mistake(f"{path}: {what}", column, hint)
-
-
-def _fits(test: Test, type_: pa.DataType) -> bool:
-    """Whether a test applies to any value that a field of JSON may have."""
-    kinds = _kinds_for(test)
-    given = [one for one in _members(type_) if not pa.types.is_null(one)]
-    return not kinds or not given or any(kind_of(one) in kinds for one in given)
-
-
-def _problem(test: Test, type_: pa.DataType) -> str:
-    """What is wrong with testing a column of this type so; empty: nothing."""
-    kinds = _kinds_for(test)
-    if kinds and not any(kind_of(one) in kinds for one in _members(type_)):
-        what = "its length" if getattr(test, "of_length", False) else "it"
-        return f", and {what} is tested as {kinds[-1]}"
-    if kind_of(type_) == "a time":
-        for value in _values(test):
-            try:
-                moment_of(str(value), type_)
-            except ValueError as error:
-                return f": {error}"
-    return ""
+    raise expression.mistake(f"{path}: {found.missing(column.shown)}", column, hint)
 
 
 def _way_out(test: Test, kind: str) -> str | None:
@@ -536,8 +529,8 @@ def kept_types_of(found: SourceSchema | None, columns: Names, path: str) -> str:
 
 def _kept_field(found: SourceSchema, column: str, path: str, columns: Names) -> Field:
     schema = found.schema
-    for name in dict.fromkeys((column, _split(column)[0])):
-        if (num_named := len(schema.get_all_field_indices(name))) > 1:
+    for name in (column, _split(column)[0]):
+        if (num_named := found.num_named(name)) > 1:
             raise ConfigError(
                 f"--keep: {path}: {num_named} columns are named {name!r}",
                 hint="rename one of them",
@@ -546,14 +539,13 @@ def _kept_field(found: SourceSchema, column: str, path: str, columns: Names) -> 
         return field
     if found.seen and not len(schema):
         return Field((column,), pa.null())
-    what = f"no field {column!r} in {found.seen}" if found.seen else f"no column {column!r}"
     known = paths_in(schema)
     near = difflib.get_close_matches(column, known, n=1)
     hint = f"there are {name_list(known)}"
     if near:
         meant = comma_separated(near[0] if name == column else name for name in columns)
         hint = f"did you mean --keep {shlex.quote(meant)}?"
-    raise ConfigError(f"--keep: {path}: {what}", hint=hint)
+    raise ConfigError(f"--keep: {path}: {found.missing(column)}", hint=hint)
 
 
 def _json_type(type_: pa.DataType) -> pa.DataType:
@@ -659,28 +651,25 @@ def lasting_type(type_: pa.DataType) -> pa.DataType:
         type_ = type_.storage_type
     if types.is_dictionary(type_) or types.is_run_end_encoded(type_):
         return lasting_type(type_.value_type)
-    if types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_):
+    if type_ in _STRINGS:
         return pa.large_string()
-    if types.is_binary(type_) or types.is_large_binary(type_) or types.is_binary_view(type_):
-        return pa.large_binary()
-    if types.is_map(type_):
-        return pa.map_(lasting_type(type_.key_type), lasting_type(type_.item_type))
-    if types.is_struct(type_):
-        return pa.struct([(field.name, lasting_type(field.type)) for field in type_])
-    return pa.large_list(lasting_type(type_.value_type)) if _is_any_list(type_) else type_
+    return pa.large_binary() if type_ in _BYTES else _nested(type_, lasting_type)
 
 
 def _known_type(type_: pa.DataType) -> pa.DataType:
     """The type with text in place of null, at any depth: another file may have values there, and
     pyarrow cannot cast slices of lists of nulls."""
-    types = pa.types
-    if types.is_null(type_):
-        return pa.large_string()
-    if types.is_map(type_):
-        return pa.map_(_known_type(type_.key_type), _known_type(type_.item_type))
-    if types.is_struct(type_):
-        return pa.struct([(field.name, _known_type(field.type)) for field in type_])
-    return pa.large_list(_known_type(type_.value_type)) if _is_any_list(type_) else type_
+    return pa.large_string() if pa.types.is_null(type_) else _nested(type_, _known_type)
+
+
+def _nested(type_: pa.DataType, of: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with `of` applied to those within it."""
+    if pa.types.is_map(type_):
+        return pa.map_(of(type_.key_type), of(type_.item_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, of(field.type)) for field in type_])
+    is_any_list = is_list(type_) or pa.types.is_fixed_size_list(type_) or _is_list_view(type_)
+    return pa.large_list(of(type_.value_type)) if is_any_list else type_
 
 
 def _plain(array: pa.Array) -> pa.Array:
@@ -695,16 +684,12 @@ def _plain(array: pa.Array) -> pa.Array:
 
 def _is_odd(type_: pa.DataType) -> bool:
     types = pa.types
-    is_view = types.is_string_view(type_) or types.is_binary_view(type_)
+    is_view = type_ in (pa.string_view(), pa.binary_view()) or _is_list_view(type_)
     if is_view or types.is_dictionary(type_) or types.is_run_end_encoded(type_):
         return True
-    if isinstance(type_, pa.BaseExtensionType) or _is_list_view(type_):
+    if isinstance(type_, pa.BaseExtensionType):
         return True
     return any(_is_odd(type_.field(at).type) for at in range(type_.num_fields))
-
-
-def _is_any_list(type_: pa.DataType) -> bool:
-    return is_list(type_) or pa.types.is_fixed_size_list(type_) or _is_list_view(type_)
 
 
 def _is_list_view(type_: pa.DataType) -> bool:

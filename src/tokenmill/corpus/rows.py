@@ -138,6 +138,16 @@ class Rows:
         arrays = [taken(array, positions) for array in self.batch.columns]
         return self._with(pa.RecordBatch.from_arrays(arrays, self.keys))
 
+    def documents(self, positions: npt.NDArray[np.int64]) -> Rows:
+        """The rows at these positions alone, whatever became of the others."""
+        if len(positions) == len(self):
+            return self
+        return replace(self, batch=self.batch.take(indices(positions)))
+
+    def with_column(self, key: str, array: pa.Array) -> Rows:
+        columns, names = [*self.batch.columns, array], [*self.keys, key]
+        return replace(self, batch=pa.RecordBatch.from_arrays(columns, names))
+
     def between(self, start: int, stop: int) -> Rows:
         """Those that stand for rows [start, stop)."""
         first, last = np.searchsorted(self.numbers, [start, stop]).tolist()

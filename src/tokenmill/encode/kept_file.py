@@ -31,6 +31,7 @@ from tokenmill.storage.new_file import NewFile
 from tokenmill.storage.store import RangeRead
 
 _ROW_BYTES = 24  # of the directory
+KEPT = "keep:"  # begins the names of what is kept in batches of documents
 KEY = "\n"  # the column of shuffle keys, only in parts; --keep refuses this name
 # The OWN_COLUMNS, of every document. Columns of the corpus come after these.
 _PLACE = [
@@ -55,8 +56,8 @@ def _part_schema(types: str | None, is_shuffled: bool) -> pa.Schema:
     return pa.schema([*kept_schema(types), *([pa.field(KEY, pa.uint32())] if is_shuffled else [])])
 
 
-def rows_kept(span: Span, rows: Rows, types: str | None) -> pa.StructArray:
-    """What is kept of a span's rows, except the number of tokens."""
+def with_kept(span: Span, rows: Rows, types: str | None) -> pa.RecordBatch:
+    """A span's rows with what is kept of them, except the number of tokens."""
     count, fields = len(rows), _columns(types)
     name, first_byte = span.input.source, span.start if span.input.kind in BYTE_KINDS else 0
     place = [
@@ -65,12 +66,14 @@ def rows_kept(span: Span, rows: Rows, types: str | None) -> pa.StructArray:
         indices(np.full(count, first_byte, np.int64)),
         indices(span.first_row + rows.file_rows),
     ]
-    keys = [f"keep:{field.name}" for field in fields]
+    names = [f"{KEPT}{field.name}" for field in (*_PLACE, *fields)]
     found = [
         rows[key] if key in rows.keys else pa.nulls(count, field.type)
-        for key, field in zip(keys, fields, strict=True)
+        for key, field in zip(names[len(_PLACE) :], fields, strict=True)
     ]
-    return pa.StructArray.from_arrays([*place, *found], fields=[*_PLACE, *fields])
+    return pa.RecordBatch.from_arrays(
+        [rows["row"], rows.texts, *place, *found], ["row", "text", *names]
+    )
 
 
 def shown_name(name: str) -> str:
@@ -93,7 +96,7 @@ class KeptWriter:
 
     def write(
         self,
-        rows: pa.StructArray,
+        rows: pa.RecordBatch,
         lengths: npt.NDArray[np.uint32],
         keys: npt.NDArray[np.uint32] | None = None,
         starts: Sequence[int] | None = None,
@@ -101,7 +104,8 @@ class KeptWriter:
         """Write a chunk's rows. If shuffled, `starts` has the first row of each bucket, and the
         end."""
         schema = _part_schema(self._types, keys is not None)
-        arrays = dict(zip((f.name for f in rows.type), rows.flatten(), strict=True))
+        names = (name.removeprefix(KEPT) for name in rows.schema.names)
+        arrays = dict(zip(names, rows.columns, strict=True))
         arrays[_TOKENS.name] = integers(np.ascontiguousarray(lengths, np.uint32))
         if keys is not None:
             arrays[KEY] = integers(np.ascontiguousarray(keys, np.uint32))

@@ -1,7 +1,7 @@
 """`--where`: selects rows by an expression over their columns.
 
     tree.py         the expression as plain data
-    parser.py       text -> tree, with a caret under what is wrong (mistake.py); never `eval`
+    parser.py       text -> tree, with a caret under what is wrong; never `eval`
     evaluation.py   tree and Arrow arrays -> which rows pass
     template.py     `--template`: a text made of several columns
 

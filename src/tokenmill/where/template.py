@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tokenmill.arrays import binary_scalar, null_scalar
 from tokenmill.errors import ConfigError
-from tokenmill.where.mistake import mistake
+from tokenmill.where.tree import mistake
 from tokenmill.wording.name_list import name_list
 
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[^{}]+|[{}]")

@@ -8,13 +8,12 @@ Arrow columns (corpus/rows.py). It knows nothing about tokens, and decides nothi
   arrow
     ipc.py              the messages of an Arrow IPC file or stream
   jsonl, csv, text
-    bytestream.py       bytes of a span, decompressed; signature.py checks the first bytes
-    decompression.py    compressed streams; members.py
+    bytestream.py       inputs opened; bytes of a span, decompressed; the first bytes are checked
+    decompression.py    compressed streams
     byte_cuts.py        where a file of bytes can be cut
     json_values.py      a block of JSON lines, or of elements, as typed columns
     json_array.py       the elements of one array
     records.py          where the records of a CSV file end
-  native.py             inputs opened for pyarrow: files, and objects in ranges
 
 Measured (AMD EPYC, pyarrow 26, FineWeb English, page cache warm, a machine busy with other work):
 MB of text per second of one thread's CPU time, for all the work of the reader. The encoder takes

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tokenmill.corpus.columns import Field, SourceSchema, required_fields
 from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions
+from tokenmill.corpus.readers.bytestream import native_file
 from tokenmill.corpus.readers.ipc import (
     FEATHER_V1_MAGIC,
     FILE_MAGIC,
@@ -26,7 +27,6 @@ from tokenmill.corpus.readers.ipc import (
     BatchIndex,
     batch_index_of,
 )
-from tokenmill.corpus.readers.native import native_file
 from tokenmill.corpus.rows import Rows, place_in_table, table_rows, without_row_numbers
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, NetworkError

@@ -25,10 +25,9 @@ import pyarrow.csv
 from tokenmill.arrays import binary_array_of, null_scalar, scalar
 from tokenmill.corpus.columns import AskedColumn, SourceSchema, asked, kept_values, require_columns
 from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions
-from tokenmill.corpus.readers.bytestream import chunks_of, head_of, is_counted_from_start
+from tokenmill.corpus.readers.bytestream import UTF8_BOM, chunks_of, head_of, is_counted_from_start
 from tokenmill.corpus.readers.json_values import BadLine, require_kind, tested_array
 from tokenmill.corpus.readers.records import Record, RecordBlocks, records
-from tokenmill.corpus.readers.signature import UTF8_BOM
 from tokenmill.corpus.rows import Rows
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError

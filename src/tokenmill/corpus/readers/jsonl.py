@@ -19,6 +19,7 @@ from tokenmill.corpus.columns import SourceSchema, require_columns
 from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions
 from tokenmill.corpus.readers.byte_cuts import cut_spans
 from tokenmill.corpus.readers.bytestream import (
+    HEAD_BYTES,
     MAX_DOCUMENT_BYTES,
     chunks_of,
     head_of,
@@ -40,7 +41,6 @@ from tokenmill.corpus.readers.json_values import (
     object_of,
     valid_text,
 )
-from tokenmill.corpus.readers.signature import HEAD_BYTES
 from tokenmill.corpus.rows import Rows
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError

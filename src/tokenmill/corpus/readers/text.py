@@ -23,13 +23,13 @@ from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions
 from tokenmill.corpus.readers.byte_cuts import cut_spans
 from tokenmill.corpus.readers.bytestream import (
     MAX_DOCUMENT_BYTES,
+    UTF8_BOM,
     chunks_of,
     head_of,
     is_counted_from_start,
+    native_file,
     too_long,
 )
-from tokenmill.corpus.readers.native import native_file
-from tokenmill.corpus.readers.signature import UTF8_BOM
 from tokenmill.corpus.rows import Rows
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError

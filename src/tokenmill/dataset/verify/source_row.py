@@ -272,7 +272,7 @@ def _row_by_slice(index: DocumentIndex, corpus: Corpus, document: Document) -> S
         if position < len(some.texts):
             source = some.span.input
             text = some.texts[position].as_py()
-            place = some.reader.place(some.span, int(some.rows[position]))
+            place = some.reader.place(some.span, int(some.rows.numbers[position]))
             return SourceRow(source.source, shown_name(source.name), place, (text,))
         position -= len(some.texts)
         budget.spend(sum(one.texts.nbytes for one in pair), some.span.input.name)
