@@ -13,6 +13,7 @@ their number is no evidence.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from os.path import splitext
 
@@ -109,6 +110,30 @@ def is_counted_from_start(span: Span) -> bool:
     reads a copy on disk.
     """
     return span.start <= MAX_COUNTED_BYTES and store_of(span.input.name).has_quick_calls
+
+
+class RowLines:
+    """The lines on which rows begin, for `Reader.place`. Rows are asked for in order, so a span is
+    scanned once, and not once per bad row. `lines_of` must not refer to the reader, or a file stays
+    open until the garbage collector runs."""
+
+    def __init__(self, lines_of: Callable[[Span], Iterator[int]]) -> None:
+        """`lines_of` has the line of each row of a span, from 1, counted from its start."""
+        self._lines_of = lines_of
+        self._counted: tuple[Span, int, int, Iterator[int]] | None = None
+
+    def place(self, span: Span, row: int) -> str:
+        is_from_start = is_counted_from_start(span)
+        if self._counted is None or self._counted[0] != span or self._counted[1] > row:
+            is_counted = span.start and is_from_start
+            before = chunks_of(span.input, 0, span.start, 1 << 20) if is_counted else ()
+            num_before = sum(chunk.count(b"\n") for chunk in before)
+            self._counted = (span, 0, num_before, self._lines_of(span))
+        _, first, num_before, lines = self._counted
+        line = num_before + next(itertools.islice(lines, row - first, None))
+        self._counted = (span, row + 1, num_before, lines)
+        suffix = "" if is_from_start or not span.start else f" from byte {span.start} on"
+        return f"line {line}{suffix}"
 
 
 def too_long(source: Input, what: str, offset: int | None = None) -> InputError:

@@ -14,6 +14,7 @@ corpus must be cut the same wherever it is, or a shuffle would give different by
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ import pyarrow.csv
 from tokenmill.arrays import binary_array_of, null_scalar, scalar
 from tokenmill.corpus.columns import AskedColumn, SourceSchema, asked, kept_values, require_columns
 from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions
-from tokenmill.corpus.readers.bytestream import UTF8_BOM, chunks_of, head_of, is_counted_from_start
+from tokenmill.corpus.readers.bytestream import UTF8_BOM, RowLines, chunks_of, head_of
 from tokenmill.corpus.readers.json_values import BadLine, require_kind, tested_array
 from tokenmill.corpus.readers.records import Record, RecordBlocks, records
 from tokenmill.corpus.rows import Rows
@@ -60,6 +61,8 @@ class _Header:
         return SourceSchema(pa.schema([(name, any_type) for name in self.names]))
 
 
+# These a float64 holds exactly, or as Python reads them.
+_PLAIN_NUMBER = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"
 _NOTHING: Mapping[int, str] = {}
 _Arrays = dict[str, pa.Array]  # of the file's columns, by their names
 
@@ -75,10 +78,10 @@ class DelimitedReader:
             )
         self.options = options
         self._delimiter = delimiter.encode()
-        self._counted: tuple[Span, int, Iterator[int]] | None = None
+        self._lines = RowLines(functools.partial(_lines_of_rows, options, delimiter))
 
     def spans(self, source: Input) -> list[Span]:
-        header = self._header(source)
+        header = self.header(source)
         if header is None:
             return []
         self._require_divided(header, source)
@@ -92,7 +95,7 @@ class DelimitedReader:
         return spans if header.has_more else []
 
     def rows(self, span: Span) -> Iterator[Rows]:
-        header = self._header(span.input)
+        header = self.header(span.input)
         if header is None:  # a compressed file without text
             return
         require_columns(header.schema, self.options, span.input.name)
@@ -103,21 +106,13 @@ class DelimitedReader:
             first_row = rows.stop
 
     def schema(self, source: Input) -> SourceSchema:
-        header = self._header(source)
+        header = self.header(source)
         return SourceSchema(pa.schema([])) if header is None else header.schema
 
     def place(self, span: Span, row: int) -> str:
-        # Rows are requested in order, so the records are parsed once, not once per bad row.
-        if self._counted is None or self._counted[0] != span or self._counted[1] > row:
-            self._counted = (span, 0, self._lines_of_rows(span))
-        _, first, lines = self._counted
-        line = next(itertools.islice(lines, row - first, None))
-        self._counted = (span, row + 1, lines)
-        if span.start and not is_counted_from_start(span):
-            return f"line {line} from byte {span.start} on"
-        return f"line {line}"
+        return self._lines.place(span, row)
 
-    def _header(self, source: Input) -> _Header | None:
+    def header(self, source: Input) -> _Header | None:
         """The first record; None for a file without records."""
         if source.num_bytes == 0 and not source.compression:
             return None
@@ -212,22 +207,14 @@ class DelimitedReader:
             for some in _gathered(found, self.options.batch_bytes):
                 yield _table(some, len(header.names), columns)
 
-    def _lines_of_rows(self, span: Span) -> Iterator[int]:
-        header = self._header(span.input)
-        assert header is not None, "a span has records"
-        first, skipped = 0, 0
-        if span.start and is_counted_from_start(span):
-            before = chunks_of(span.input, 0, span.start, self.options.batch_bytes)
-            first = sum(chunk.count(b"\n") for chunk in before)
-        chunks = chunks_of(span.input, span.start, span.stop, self.options.batch_bytes)
-        if span.start == 0:
-            skipped = 1
-        found = records(chunks, header.delimiter, span.input)
-        for record in itertools.islice(found, skipped, None):
-            yield first + record.line
 
-
-# Functions, not methods: a reader that keeps an unfinished generator must not be referenced by it.
+def _lines_of_rows(options: ReadOptions, delimiter: str, span: Span) -> Iterator[int]:
+    header = DelimitedReader(options, delimiter).header(span.input)
+    assert header is not None, "a span has records"
+    chunks = chunks_of(span.input, span.start, span.stop, options.batch_bytes)
+    found = records(chunks, header.delimiter, span.input)
+    for record in itertools.islice(found, 0 if span.start else 1, None):
+        yield record.line
 
 
 def _rows(arrays: _Arrays, bad: dict[int, str], first_row: int, options: ReadOptions) -> Rows:
@@ -253,6 +240,11 @@ def _tested(
     """Fields as what they are tested as; why others are not, by position."""
     if not column.kinds or "text" in column.kinds:
         return array, _NOTHING
+    if "a number" in column.kinds:
+        import pyarrow.compute as pc
+
+        if pc.all(pc.match_substring_regex(array, _PLAIN_NUMBER)).as_py() is not False:
+            return array.cast(pa.large_string()).cast(pa.float64()), _NOTHING
     values = [_value(field, column.kinds, replace) for field in array.to_pylist()]
     bad: dict[int, str] = {}
     for at, value in enumerate(values):

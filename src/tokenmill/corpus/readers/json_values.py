@@ -125,8 +125,7 @@ def _plain_types(options: ReadOptions) -> dict[str, pa.DataType]:
     for column in asked(options):
         type_ = column.type or pa.large_string()
         if column.role == "where":
-            [kind, *more] = column.kinds or ("",)
-            type_ = None if more else _ARROW_TYPES.get(kind)
+            type_ = _ARROW_TYPES.get(column.kinds[0]) if column.kinds else None
         is_plain = type_ in _ARROW_TYPES.values() or type_ == pa.int64()
         if len(column.names) > 1 or not is_plain or found.get(column.name, type_) != type_:
             return {}

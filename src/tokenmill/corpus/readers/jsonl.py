@@ -8,6 +8,7 @@ JSON lines at all (a pretty-printed object is not), and which fields there are.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,9 +22,9 @@ from tokenmill.corpus.readers.byte_cuts import cut_spans
 from tokenmill.corpus.readers.bytestream import (
     HEAD_BYTES,
     MAX_DOCUMENT_BYTES,
+    RowLines,
     chunks_of,
     head_of,
-    is_counted_from_start,
     too_long,
 )
 from tokenmill.corpus.readers.json_array import (
@@ -54,7 +55,7 @@ class JsonlReader:
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
-        self._counted: tuple[Span, int, Iterator[int]] | None = None
+        self._lines = RowLines(functools.partial(_lines_of_rows, batch_bytes=options.batch_bytes))
 
     def spans(self, source: Input) -> list[Span]:
         if source.num_bytes == 0 and not source.compression:
@@ -86,15 +87,7 @@ class JsonlReader:
             return f"document {row + 1}{where}"
         if span.start == 0 and is_array(span.input):
             return f"element {row + 1}"
-        # Rows are requested in order, so the lines are scanned once, not once per bad row.
-        if self._counted is None or self._counted[0] != span or self._counted[1] > row:
-            self._counted = (span, 0, _lines_of_rows(span, self.options.batch_bytes))
-        _, first, lines = self._counted
-        line = next(itertools.islice(lines, row - first, None))
-        self._counted = (span, row + 1, lines)
-        if span.start and not is_counted_from_start(span):
-            return f"line {line} from byte {span.start} on"
-        return f"line {line}"
+        return self._lines.place(span, row)
 
 
 class _Head(NamedTuple):
@@ -188,12 +181,8 @@ def _is_cut_off(line: bytes, head: bytes) -> bool:
 
 
 def _lines_of_rows(span: Span, batch_bytes: int) -> Iterator[int]:
-    """The line number of each row of the span, counted from the start of the file unless that takes
-    too long."""
+    """The line number of each row of the span, and one more."""
     line = 1
-    if span.start and is_counted_from_start(span):
-        before = chunks_of(span.input, 0, span.start, batch_bytes)
-        line += sum(chunk.count(b"\n") for chunk in before)
     for block in _line_blocks(chunks_of(span.input, span.start, span.stop, batch_bytes), span):
         for text in block.removesuffix(b"\n").split(b"\n"):
             if text.strip(WHITESPACE):
