@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ import xxhash
 
 from tokenmill.arrays import indices, mask, null_scalar, numbers_of, taken
 from tokenmill.corpus.columns import Field, asked, column_of, kept_values, kind_of
-from tokenmill.corpus.readers import BYTE_KINDS, TABLE_KINDS, Reader, ReadOptions
+from tokenmill.corpus.readers import EVEN_KINDS, Reader, ReadOptions
 from tokenmill.corpus.spans import Span
 from tokenmill.corpus.text_arrays import (
     byte_lengths,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 MAX_BATCH_ROWS = 1 << 16  # empty rows have no bytes, but still cost memory
 DEFAULT_SEPARATOR = "\n\n"
 
-Why = TypeVar("Why")
 _NO_TEXTS = pa.nulls(0, pa.large_string())
 
 
@@ -176,14 +175,14 @@ class Rows:
 _TEXT = ["row", "text"]
 
 
-def _only(found: Mapping[int, Why], there: set[int]) -> dict[int, Why]:
-    return {row: value for row, value in found.items() if row in there}
+def _only(found: Mapping[int, str], there: set[int]) -> dict[int, str]:
+    return {row: why for row, why in found.items() if row in there}
 
 
 def documents(reader: Reader, span: Span, options: ReadOptions) -> Iterator[Rows]:
     """The documents of a span in order, in batches of about `batch_bytes`, in bounded memory. They
     do not depend on `span_bytes` or `batch_bytes`. Raises InputError for a broken file."""
-    is_table = span.input.kind in TABLE_KINDS  # whose batches may be of any size
+    is_even = span.input.kind in EVEN_KINDS
     rows = reader.rows(span)
     if options.where is not None:
         from tokenmill.where.parser import parsed
@@ -192,8 +191,8 @@ def documents(reader: Reader, span: Span, options: ReadOptions) -> Iterator[Rows
         rows = (passing(one, expression, options.replace_bad_text) for one in rows)
     if sampler := sampler_of(span, options):
         rows = (sampler.drawn(one) for one in rows)
-    rows = _with_texts(rows, options, is_table)
-    return _up_to(_even(rows, options.batch_bytes) if is_table else rows, span)
+    rows = _with_texts(rows, options, is_even)
+    return _up_to(rows if is_even else _even(rows, options.batch_bytes), span)
 
 
 # Rows of tables
@@ -282,8 +281,8 @@ class Sampler:
 
     A row is drawn by a hash of the seed, its file and its number. The file is identified by its
     name and size, not its folder, so that a corpus that was moved or uploaded gives the same
-    sample. In files that are cut at bytes (JSON lines, text) the number of rows before a cut is
-    unknown, so rows are numbered from the last cut, and its byte is hashed too. A larger sample
+    sample. Where the number of rows before a cut is unknown (JSON lines, CSV, text), rows are
+    numbered from the last cut, and its byte is hashed too. A larger sample
     contains a smaller one.
     """
 
@@ -306,7 +305,7 @@ def sampler_of(span: Span, options: ReadOptions) -> Sampler | None:
     if options.sample is None:
         return None
     source = span.input
-    start = span.start if source.kind in BYTE_KINDS else 0
+    start = 0 if source.kind in ("parquet", "arrow") else span.start  # these know `first_row`
     name = source.name.rpartition("/")[2]
     key = xxhash.xxh3_64_intdigest(f"{start} {source.num_bytes} {name}".encode(), options.seed)
     first_row = (key + span.first_row * _STEP) & 0xFFFFFFFFFFFFFFFF
@@ -316,10 +315,10 @@ def sampler_of(span: Span, options: ReadOptions) -> Sampler | None:
 # The text of a row
 
 
-def _with_texts(parts: Iterable[Rows], options: ReadOptions, is_table: bool) -> Iterator[Rows]:
+def _with_texts(parts: Iterable[Rows], options: ReadOptions, is_even: bool) -> Iterator[Rows]:
     num_more = 0  # documents than rows, so far
     for rows in parts:
-        for piece in _pieces(rows, options) if is_table else (rows,):
+        for piece in (rows,) if is_even else _pieces(rows, options):
             found = _with_text(piece, options, num_more)
             num_more += found.num_covered - piece.num_covered
             yield found

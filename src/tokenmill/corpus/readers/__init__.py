@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tokenmill.corpus.rows import Rows
 
 KINDS: Final = ("parquet", "arrow", "jsonl", "csv", "tsv", "text")
-TABLE_KINDS: Final = ("parquet", "arrow", "csv", "tsv")  # rows come in batches of any size
+EVEN_KINDS: Final = ("jsonl", "text")  # their readers yield rows in batches of even size
 BYTE_KINDS: Final = ("jsonl", "csv", "tsv", "text")  # spans are bytes; files may be compressed
 COMPRESSED_TEXT_RATIO: Final = 3  # text : compressed bytes, for estimates
 GROUP: Final = "tokenmill.readers"  # the entry points of plugins

@@ -186,32 +186,18 @@ def _line_rows(lines: Sequence[bytes], first_row: int, options: ReadOptions) -> 
     rejected: dict[int, str] = {}
     replaced: set[int] = set()
     for row, line in enumerate(lines, first_row):
-        one: Mapping[str, Any] | None = None
+        found: dict[str, Any] = {}
         try:
-            decoded, is_replaced = _decoded(line, options.replace_bad_text)
-            one = object_of(decoded, decoder)
-        except (BadLine, RecursionError) as error:
-            arrays = None
-            if not isinstance(error, _NotUtf8):
-                arrays = _parsed_block(decoded.strip().encode(), options)
-            if arrays is None:
-                is_deep = isinstance(error, RecursionError)
-                rejected[row] = "not JSON: nested too deeply" if is_deep else str(error)
-            for key, found in values.items():
-                found.append(None if arrays is None else arrays[key][0].as_py())
-            if arrays is not None and is_replaced:
+            found, bad, is_replaced = _values_of(line, columns, decoder, options)
+        except BadLine as why:
+            rejected[row] = str(why)
+        else:
+            for key, reason in bad.items():
+                unreadable[key][row] = reason
+            if is_replaced:
                 replaced.add(row)
-            continue
-        for column in columns:
-            value = None
-            try:
-                value, is_odd = _READ[column.role](one, column, options)
-                is_replaced |= is_odd
-            except BadLine as why:
-                unreadable[column.key][row] = str(why)
-            values[column.key].append(value)
-        if is_replaced:
-            replaced.add(row)
+        for key, own in values.items():
+            own.append(found.get(key))
     arrays = {
         column.key: _array_of(values[column.key], column, options, unreadable, first_row)
         for column in columns
@@ -219,8 +205,28 @@ def _line_rows(lines: Sequence[bytes], first_row: int, options: ReadOptions) -> 
     return Rows.of(arrays, first_row, rejected, unreadable, replaced)
 
 
-class _NotUtf8(BadLine):
-    pass
+def _values_of(
+    line: bytes, columns: Sequence[AskedColumn], decoder: json.JSONDecoder, options: ReadOptions
+) -> tuple[dict[str, Any], dict[str, str], bool]:
+    """The columns' values on a line, by key; why others cannot be read; whether something was
+    replaced. Raises BadLine."""
+    decoded, is_replaced = _decoded(line, options.replace_bad_text)
+    try:
+        one = object_of(decoded, decoder)
+    except (BadLine, RecursionError) as error:
+        arrays = _parsed_block(decoded.strip().encode(), options)
+        if arrays is None:
+            is_deep = isinstance(error, RecursionError)
+            raise BadLine("not JSON: nested too deeply" if is_deep else str(error)) from None
+        return {key: array[0].as_py() for key, array in arrays.items()}, {}, is_replaced
+    values, bad = {}, {}
+    for column in columns:
+        try:
+            values[column.key], is_odd = _READ[column.role](one, column, options)
+            is_replaced |= is_odd
+        except BadLine as why:
+            bad[column.key] = str(why)
+    return values, bad, is_replaced
 
 
 def _decoded(line: bytes, replace_bad_text: bool) -> tuple[str, bool]:
@@ -229,7 +235,7 @@ def _decoded(line: bytes, replace_bad_text: bool) -> tuple[str, bool]:
         return line.decode(), False
     except UnicodeDecodeError as error:
         if not replace_bad_text:
-            raise _NotUtf8(f"invalid UTF-8 at byte {error.start} of the line") from None
+            raise BadLine(f"invalid UTF-8 at byte {error.start} of the line") from None
         return line.decode(errors="replace"), True
 
 
