@@ -34,7 +34,10 @@ STAGES = {
         "prepare:all_inputs",
         "dataset.workspace:Workspace.finished",
     ),
-    "reading": ("corpus.readers.parquet:ParquetReader.batches",),
+    "reading": (
+        "corpus.readers.parquet:ParquetReader.rows",
+        "corpus.rows:documents",
+    ),
     "building the engine": ("encodings.gigatoken:GigatokenEngine.__init__",),
     "encoding (gigatoken)": ("encodings.gigatoken:GigatokenEngine._measured_call",),
     "search for Unicode 17": ("encodings.unicode_gap:CodePointSet.documents_holding_any",),

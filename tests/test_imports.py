@@ -49,8 +49,14 @@ def test_run_without_options_imports_nothing_of_theirs(folder):
     found = imported(folder, ["a.parquet", "a.jsonl", "a.txt"])
     ours = {name.removeprefix("tokenmill.") for name in found if name.startswith("tokenmill.")}
     assert "corpus.readers.parquet" in ours
-    unused = ["where.parser", "where.evaluation", "where.statistics", "config.file", "storage.hub"]
-    unused += ["corpus.readers.json_choice", "corpus.readers.delimited", "corpus.readers.arrow"]
+    unused = [
+        "where.parser",
+        "where.evaluation",
+        "corpus.readers.parquet_statistics",
+        "config.file",
+        "storage.hub",
+    ]
+    unused += ["corpus.readers.delimited", "corpus.readers.arrow"]
     assert not ours.intersection(unused)
     assert not found & {"pandas", "awkward", "fsspec", "http.client", "huggingface_hub"}
 

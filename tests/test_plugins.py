@@ -22,6 +22,7 @@ from tokenmill.errors import IntegrityError
 from tokenmill.formats import FoundShard
 from tokenmill.formats.mapped import MappedShard
 from tokenmill.formats.nanogpt import NanogptFormat
+from tokenmill.corpus.readers.jsonl import JsonlReader
 from tokenmill.corpus.readers.text import TextReader
 
 
@@ -50,6 +51,10 @@ class PoemReader(TextReader):
     extensions = (".poem",)
 
 
+class VerseReader(JsonlReader):
+    extensions = (".verse",)
+
+
 def small():
     return get_encoding(VOCABULARY, pattern="gpt2", eot="<|endoftext|>")
 """
@@ -61,6 +66,7 @@ broken = outsider:NoSuchThing
 
 [tokenmill.readers]
 poem = outsider:PoemReader
+verse = outsider:VerseReader
 
 [tokenmill.encodings]
 small = outsider:small
@@ -109,6 +115,24 @@ def test_an_outside_format_reader_and_encoding_work_in_every_process(outsider, t
     assert plain.returncode == 0, plain.stderr
     for split in ("train", "val"):
         assert (out / f"{split}.nib").read_bytes() == (same / f"{split}.bin").read_bytes()
+
+
+def test_an_outside_reader_takes_every_option(outsider, tmp_path):
+    rows = [{"text": text, "n": n} for n, text in enumerate(made_texts(40))]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    options = ("--where", "n > 3", "--keep", "n", "--template", "{n}: {text}")
+    made = {}
+    for name, environment in (("a.verse", outsider), ("a.jsonl", dict(os.environ))):
+        (tmp_path / name).write_text(lines)
+        out = tmp_path / f"out-{name}"
+        where = (tmp_path / name, "-o", out, "--no-val", "--num-proc", 1, "-q")
+        done = run(environment, "prepare", *where, *options, "--limit-docs", 20)
+        assert done.returncode == 0, done.stderr
+        made[name] = (out / "train.bin").read_bytes()
+    assert made["a.verse"] == made["a.jsonl"]
+    sample = ("--sample", 0.5, "--no-val", "--num-proc", 1, "-q")
+    done = run(outsider, "prepare", tmp_path / "a.verse", "-o", tmp_path / "sample", *sample)
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_outside_format_is_read_from_object_storage_as_from_a_folder(

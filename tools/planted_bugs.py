@@ -82,17 +82,17 @@ BUGS = [
         KEEP,
     ),
     Bug(
-        "write the kept rows of a validation document to train",
-        "encode/part.py",
-        "            None if self.kept is None else self.kept.filter(mask(flags)),\n",
-        "            None if self.kept is None else self.kept.slice(0, int(flags.sum())),\n",
+        "take the first rows in place of those that are documents",
+        "corpus/rows.py",
+        "return replace(self, batch=self.batch.take(indices(positions)))",
+        "return replace(self, batch=self.batch.slice(0, len(positions)))",
         KEEP,
     ),
     Bug(
         "keep the rows of other documents, where a part is written again without copies",
         "encode/pruning.py",
-        "columns.take(indices(positions))",
-        "columns.slice(0, len(positions))",
+        "documents.take(indices(positions))",
+        "documents.slice(0, len(positions))",
         f"{KEEP} -k copies",
     ),
     Bug(
@@ -105,8 +105,8 @@ BUGS = [
     Bug(
         "give the documents of a list the numbers of documents",
         "encode/kept_file.py",
-        '    if "_row" in by_name:\n',
-        '    if "_row" in ():\n',
+        "indices(span.first_row + rows.file_rows)",
+        "indices(span.first_row + rows.numbers)",
         f"{KEEP} -k list",
     ),
     Bug(
@@ -485,7 +485,7 @@ BUGS = [
     ),
     Bug(
         "rule out a row group by the nulls in a struct's fields",
-        "corpus/readers/row_groups.py",
+        "corpus/readers/parquet.py",
         "if paths == [field.path] and not pa.types.is_nested(field.type):",
         "if paths:",
         "tests/where/test_where.py",
@@ -515,7 +515,7 @@ BUGS = [
     ),
     Bug(
         "draw another sample where the corpus was moved to",
-        "corpus/readers/sample.py",
+        "corpus/rows.py",
         'name = source.name.rpartition("/")[2]',
         "name = source.name",
         "tests/test_choosing_rows.py",
@@ -536,9 +536,9 @@ BUGS = [
     ),
     Bug(
         "take a number that is not whole for text in a template",
-        "corpus/readers/jsonrows.py",
-        '"0" if text == "-0" else text)  # as Arrow writes it',
-        '"0" if text == "-0" else text), parse_float=str',
+        "corpus/readers/json_values.py",
+        "    if isinstance(value, ExactNumber):\n        return value.digits, False",
+        "    if isinstance(value, float):\n        return repr(value), False",
         "tests/corpus/readers/test_row_text.py",
     ),
     Bug(
@@ -550,7 +550,7 @@ BUGS = [
     ),
     Bug(
         "take a compressed stream that was cut short for a whole one",
-        "corpus/readers/members.py",
+        "corpus/readers/decompression.py",
         'raise BrokenStream("Truncated compressed stream")',
         'return b""',
         "tests/corpus/readers/test_compression.py",
@@ -564,9 +564,9 @@ BUGS = [
     ),
     Bug(
         "count a filtered list of documents as none",
-        "corpus/readers/rows.py",
-        "            num_covered += len(array) - len(piece)",
-        "            num_covered = len(array)",
+        "corpus/rows.py",
+        "rows.num_covered + len(own) - len(rows),",
+        "len(own),",
         "tests/corpus/readers/test_row_text.py",
     ),
     Bug(

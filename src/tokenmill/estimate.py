@@ -40,15 +40,16 @@ from tokenmill.corpus.opening import opened, unreadable_input
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.planning import make_plan
 from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions, reader_for
+from tokenmill.corpus.readers.bytestream import native_file
 from tokenmill.corpus.readers.decompression import text_stream
 from tokenmill.corpus.readers.json_array import is_array
-from tokenmill.corpus.readers.native import native_file
+from tokenmill.corpus.rows import documents
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.dataset.workspace import absent_inputs, needed_bytes
 from tokenmill.encode.buckets import TEXT_BYTES_PER_TOKEN
 from tokenmill.encode.documents import data_of, specials_per_document
 from tokenmill.encode.job import Job
-from tokenmill.encode.mill import DocumentTexts, document_texts
+from tokenmill.encode.mill import SpanDocuments, documents_in
 from tokenmill.encode.seen_texts import SeenTexts
 from tokenmill.encodings import Encoding, EncodingId
 from tokenmill.encodings.loading import engine_of
@@ -270,7 +271,7 @@ class _Survey:
             for found in self._documents(span):
                 parts.append(found.texts)
                 size += len(data_of(found.texts))
-                num_rows += found.num_rows
+                num_rows += found.counts.num_rows
                 if size >= READ_BYTES and span.num_rows:
                     share = num_rows / min(span.num_rows, span.max_rows or span.num_rows)
                     break
@@ -279,20 +280,21 @@ class _Survey:
         texts = parts[0] if len(parts) == 1 else pa.concat_arrays([*parts, _NO_TEXTS])
         return texts, max(1.0, planned)
 
-    def _documents(self, span: Span) -> Iterator[DocumentTexts]:
+    def _documents(self, span: Span) -> Iterator[SpanDocuments]:
         began = time.perf_counter()
         options = self._job.read_of(span.input)
         reader = reader_for(span.input.kind, options)
         with of_source(span.input.source):
-            for batch in reader.batches(span):
-                found = document_texts(self._job, span, reader, batch, {})
+            for rows in documents(reader, span, options):
+                found = documents_in(self._job, span, reader, rows, {})
                 self._note("read", began, len(data_of(found.texts)))
-                self.num_rows += found.num_rows
-                self.num_bad += len(found.bad)
-                if found.bad and not self.first_bad:
-                    row = min(found.bad)
+                self.num_rows += found.counts.num_rows
+                bad = found.rows.rejected
+                self.num_bad += len(bad)
+                if bad and not self.first_bad:
+                    row = min(bad)
                     place = found.reader.place(found.span, row)
-                    self.first_bad = f"{found.span.input.name}, {place}: {found.bad[row]}"
+                    self.first_bad = f"{found.span.input.name}, {place}: {bad[row]}"
                 yield found
                 began = time.perf_counter()
 

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tokenmill.arrays import binary_array
@@ -14,7 +15,7 @@ from tokenmill.assemble.parts_in_use import UsedParts
 from tokenmill.assemble.resume import earlier_records
 from tokenmill.encode.job import Job
 from tokenmill.encode.ledger import Ledger, save_if_grown
-from tokenmill.encode.part import EncodedBatch, PartWriter
+from tokenmill.encode.part import TOKENS, PartWriter
 from tokenmill.encode.record import Counts, PartRecord, part_path, record_path
 
 NUM_SLICES, PLAN = 8, "f" * 64
@@ -29,7 +30,7 @@ def job_in(work: str, plan_id: str = PLAN) -> Job:
 def encoded(work: str, index: int, ids: list[int]) -> PartRecord:
     writer = PartWriter(work, index, "uint16", 0, 0)
     data = np.array(ids, "<u2")
-    writer.append(0, EncodedBatch(binary_array(np.array([0, data.nbytes]), data)))
+    writer.append(0, pa.record_batch([binary_array(np.array([0, data.nbytes]), data)], [TOKENS]))
     return writer.commit(PLAN, Counts(num_rows=1, num_written=1), ())
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import oracle
@@ -28,7 +29,7 @@ from tokenmill.assemble.fitting import FittingOptions
 from tokenmill.assemble.sources import task_of
 from tokenmill.assemble.task import ShardTask
 from tokenmill.assemble.writing import carry_out
-from tokenmill.encode.part import EncodedBatch, PartWriter
+from tokenmill.encode.part import TOKENS, PartWriter
 from tokenmill.encode.record import Counts, PartRecord
 from tokenmill.errors import DamagedWorkError
 from tokenmill.formats import Layout, get_format
@@ -218,7 +219,9 @@ def written_parts(work: str, corpus: Corpus, num_buckets: int) -> list[PartRecor
         writer = PartWriter(work, number, "uint16", num_buckets, SEED)
         for split, ids in slice_:
             data = np.array(ids, "<u2")
-            writer.append(split, EncodedBatch(binary_array(np.array([0, data.nbytes]), data)))
+            writer.append(
+                split, pa.record_batch([binary_array(np.array([0, data.nbytes]), data)], [TOKENS])
+            )
         records.append(writer.commit("plan", Counts(), ()))
     return records
 

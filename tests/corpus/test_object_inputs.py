@@ -529,11 +529,11 @@ def test_prefetch_when_a_span_was_begun_then_it_is_read_once_and_the_same(
     url = upload(path)
     options = ReadOptions(separator=SEPARATOR)
     spans = [cut(source, options).spans[0] for source in inputs_of([path, url], None)]
-    rows = [batch.texts.to_pylist() for batch in prefetch.batches_of(spans[0], options)[1]]
+    rows = [batch.texts.to_pylist() for batch in prefetch.documents_of(spans[0], options)[1]]
     _forget_edges()
     s3.requests.clear()
     prefetch.begin(spans[1], options)
-    reader, batches = prefetch.batches_of(spans[1], options)
+    reader, batches = prefetch.documents_of(spans[1], options)
     assert [batch.texts.to_pylist() for batch in batches] == rows
     assert reader.place(spans[1], 0) in ("row 0", "line 1", "document 1")
     assert not prefetch._begun
@@ -545,7 +545,7 @@ def test_prefetch_when_reading_fails_then_the_slice_says_so(tmp_path, upload, s3
     s3.client().delete_object(Bucket=bucket, Key="a.jsonl")
     _forget_edges()
     prefetch.begin(span, ReadOptions())
-    _, batches = prefetch.batches_of(span, ReadOptions())
+    _, batches = prefetch.documents_of(span, ReadOptions())
     with pytest.raises(InputError, match="cannot be read"):
         list(batches)
 

@@ -6,6 +6,7 @@ import itertools
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import tokenmill
@@ -111,7 +112,7 @@ def test_part_when_any_byte_differs_then_it_is_noticed(num_buckets, tmp_path, mo
     writer = part.PartWriter(str(tmp_path), 0, "uint16", num_buckets, seed=1)
     from tokenmill.arrays import binary_array_of
 
-    writer.append(0, part.EncodedBatch(binary_array_of(documents)))
+    writer.append(0, pa.record_batch([binary_array_of(documents)], [part.TOKENS]))
     record = writer.commit("0" * 64, Counts(), ())
     path = Path(part_path(str(tmp_path), 0, 0))
     whole = path.read_bytes()

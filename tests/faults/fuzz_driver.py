@@ -39,6 +39,7 @@ from tokenmill.config import Config  # noqa: E402
 from tokenmill.config.file import ConfigFile  # noqa: E402
 from tokenmill.corpus.input_spans import cut  # noqa: E402
 from tokenmill.corpus.readers import BYTE_KINDS, ReadOptions, kind_of, reader_for  # noqa: E402
+from tokenmill.corpus.rows import documents  # noqa: E402
 from tokenmill.corpus.spans import Input  # noqa: E402
 from tokenmill.dataset.manifest import Manifest  # noqa: E402
 from tokenmill.encodings import get_encoding, loading  # noqa: E402
@@ -128,11 +129,11 @@ def num_rows_read(path: Path, read: ReadOptions) -> int:
     num_rows = 0
     for span in cut(source, read).spans:
         before = num_rows
-        for batch in reader.batches(span):
-            batch.texts.validate(full=True)
-            if any(batch.texts[position].is_valid for position in batch.bad):
+        for rows in documents(reader, span, read):
+            rows.batch.validate(full=True)
+            if any(rows.texts[int(at)].is_valid for at in rows.positions_of(rows.rejected)):
                 raise Wrong("a bad row with text")
-            num_rows += batch.num_rows
+            num_rows += rows.num_covered
         if span.num_rows not in (None, num_rows - before):
             raise Wrong(f"{num_rows - before} rows where {span.num_rows} were announced")
     return num_rows
@@ -201,8 +202,8 @@ def texts_read(path: Path, read: ReadOptions) -> list[str | None]:
     return [
         text
         for span in cut(source, read).spans
-        for batch in reader.batches(span)
-        for text in batch.texts.to_pylist()
+        for rows in documents(reader, span, read)
+        for text in rows.texts.to_pylist()
     ]
 
 

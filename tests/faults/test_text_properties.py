@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 
 import oracle
 import tokenmill
+from tokenmill.corpus import rows as corpus_rows
 from tokenmill.corpus.input_spans import cut
 from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.encode.documents import document_bytes
@@ -286,9 +287,10 @@ def rows_read(path: Path, options: ReadOptions) -> tuple[list[str | None], set[i
     texts: list[str | None] = []
     bad: set[int] = set()
     for span in cut(source, options).spans:
-        for batch in reader.batches(span):
-            bad |= {len(texts) + position for position in batch.bad}
-            texts += batch.texts.to_pylist()
+        first_row = len(texts)
+        for rows in corpus_rows.documents(reader, span, options):
+            bad |= {first_row + row for row in rows.rejected}
+            texts += rows.texts.to_pylist()
     return texts, bad
 
 

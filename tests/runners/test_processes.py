@@ -419,13 +419,13 @@ def test_worker_killed_between_documents_blames_none(tmp_path, faulty):
     faulty("""
     import tokenmill.corpus.readers.jsonl as jsonl
     if not hasattr(jsonl.JsonlReader, "real"):
-        jsonl.JsonlReader.real = jsonl.JsonlReader.batches
-        def batches(self, span):
+        jsonl.JsonlReader.real = jsonl.JsonlReader.rows
+        def rows(self, span):
             for number, batch in enumerate(self.real(span)):
                 if number == 2 and span.input.path.endswith("4.jsonl"):
                     os.kill(os.getpid(), signal.SIGBUS)
                 yield batch
-        jsonl.JsonlReader.batches = batches
+        jsonl.JsonlReader.rows = rows
     """)
     with pytest.raises(WorkerError, match=r"workers keep dying at slice 4 .*\n?.*SIGBUS"):
         run(work, Onlooker())

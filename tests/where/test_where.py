@@ -25,6 +25,7 @@ from tests.where.expressions import expressions, rows
 from tokenmill.config import Config
 from tokenmill.corpus.input_spans import cut
 from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.corpus.rows import documents
 from tokenmill.errors import ConfigError
 from tokenmill.where.evaluation import Truth
 from tokenmill.where.parser import MAX_DEPTH, parsed
@@ -61,10 +62,11 @@ def rows_in(path: Path, options: ReadOptions) -> list[int]:
     found: list[int] = []
     num_rows = 0
     for span in cut(source, options).spans:
-        for batch in reader.batches(span):
-            assert not batch.bad and len(batch.texts) == len(batch.rows) <= batch.num_rows
-            found += (num_rows + batch.rows).tolist()
-            num_rows += batch.num_rows
+        first_row = num_rows
+        for some in documents(reader, span, options):
+            assert not some.rejected and len(some.texts) == len(some) <= some.num_covered
+            found += (first_row + some.numbers).tolist()
+            num_rows += some.num_covered
     return [*found, -num_rows]
 
 
@@ -104,8 +106,8 @@ def test_where_when_statistics_rule_out_a_row_group_then_it_is_not_opened(tmp_pa
         (3, 4, 30, 10),
     ]
     path.unlink()
-    [batch] = reader_for("parquet", options).batches(spans[0])
-    assert len(batch.texts) == 0 and batch.num_rows == 20
+    [found] = documents(reader_for("parquet", options), spans[0], options)
+    assert len(found) == 0 and found.num_covered == 20
 
 
 def test_where_when_fields_of_a_struct_are_null_then_the_struct_is_not_ruled_out(tmp_path):
@@ -282,11 +284,12 @@ def test_where_when_json_type_changes_later_then_row_is_bad_if_it_decides(tmp_pa
     )
     options = ReadOptions(where="ok != false and n > 2")
     reader = reader_for("jsonl", options)
-    [batch] = [batch for span in reader.spans(source_of(path)) for batch in reader.batches(span)]
-    assert batch.num_rows == 103 and batch.rows[100:].tolist() == [100, 102]
-    assert batch.bad == {
+    [span] = reader.spans(source_of(path))
+    [found] = documents(reader, span, options)
+    assert found.num_covered == 103 and found.numbers[100:].tolist() == [100, 102]
+    assert found.rejected == {
         100: "field 'n' is a string, and is tested as a number",
-        101: "not JSON: Expecting value at column 1",
+        102: "not JSON: Expecting value at column 1",
     }
 
 
@@ -333,11 +336,11 @@ def verdicts(path: Path, options: ReadOptions) -> tuple[list[int], list[int]]:
     bad: list[int] = []
     num_rows = 0
     for span in cut(source, options).spans:
-        for batch in reader_for(source.kind, options).batches(span):
-            rows = (num_rows + batch.rows).tolist()
-            found += rows
-            bad += [rows[at] for at in batch.bad]
-            num_rows += batch.num_rows
+        first_row = num_rows
+        for some in documents(reader_for(source.kind, options), span, options):
+            found += (first_row + some.numbers).tolist()
+            bad += [first_row + row for row in some.rejected]
+            num_rows += some.num_covered
     return found, bad
 
 
@@ -512,7 +515,7 @@ import sys
 import pyarrow as pa
 from tokenmill.where.evaluation import Values, outcome_of_rows
 from tokenmill.where.parser import parsed
-columns = {("n",): [pa.nulls(2, pa.int64())], ("s",): [pa.nulls(2, pa.large_binary())]}
+columns = {("n",): pa.nulls(2, pa.int64()), ("s",): pa.nulls(2, pa.large_binary())}
 for text in ("n >= 4", "n > 3.5", "n < 1e30", 's == "a"', 's in ("a", "b")', "len(s) in (1, 2)"):
     found = outcome_of_rows(parsed(text), lambda test: Values(columns[test.column.names]))
     assert found.null.all() and not (found.true | found.false).any()

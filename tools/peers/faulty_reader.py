@@ -11,18 +11,18 @@ from collections.abc import Iterator
 import mishap
 import pyarrow.compute as pc
 
-from tokenmill.corpus.readers import TextBatch
 from tokenmill.corpus.readers.jsonl import JsonlReader
+from tokenmill.corpus.rows import Rows
 from tokenmill.corpus.spans import Span
 
 
 class FaultyReader(JsonlReader):
-    def batches(self, span: Span) -> Iterator[TextBatch]:
+    def rows(self, span: Span) -> Iterator[Rows]:
         mark = os.environ.get("PEER_RAISE")
         if not os.path.basename(span.input.path).startswith(os.environ.get("PEER_RAISE_IN", "")):
             mark = None
-        for batch in super().batches(span):
+        for rows in super().rows(span):
             if mark:
-                for text in batch.texts.filter(pc.match_substring(batch.texts, mark)):
+                for text in rows.texts.filter(pc.match_substring(rows.texts, mark)):
                     mishap.document(text.as_py())
-            yield batch
+            yield rows

@@ -8,6 +8,8 @@ input_spans.py, planning.py     cut an input into spans, and spans into slices
 opening.py, prefetch.py         open local and remote inputs; start reading the next slice ahead
 unchanged.py                    whether an input is still the one that was planned
 readers/                        one file for each kind of input: parquet, arrow, jsonl, csv, text
+rows.py, columns.py             what readers yield; the columns that options ask for
+text_arrays.py                  text in Arrow's layouts
 
 hub_inputs.py, downloads.py     inputs on the Hub, downloaded in the order of the plan
 hub_errors.py                   explains what the Hub answers

@@ -45,7 +45,7 @@ def cut(
     """
     reader = reader_for(source.kind, options)
     spans = reader.spans(source)
-    types = _kept_types_of(reader, source) if options.keep and spans else None
+    types = _kept_types(reader, source, options.keep) if options.keep and spans else None
     if max_rows is None:
         return Cut(tuple(spans), None, types)
     limited: list[Span] = []
@@ -53,7 +53,7 @@ def cut(
     for span in spans:
         found, last = span.num_rows, left
         if found is None or options.filters_rows:
-            found, last = _reach(reader, span, left, alive)
+            found, last = _reach(reader, span, options, left, alive)
         if found >= left:
             share = 1.0 if options.filters_rows else left / found
             text_bytes = max(1, int(span.text_bytes * share))
@@ -64,22 +64,26 @@ def cut(
     return Cut(tuple(limited), max_rows - left, types)
 
 
-def _reach(reader: Reader, span: Span, wanted: int, alive: Callable[[], None]) -> tuple[int, int]:
+def _reach(
+    reader: Reader, span: Span, options: ReadOptions, wanted: int, alive: Callable[[], None]
+) -> tuple[int, int]:
     """How many rows of the span go in, at most `wanted`, and how many rows that takes."""
+    from tokenmill.corpus.rows import documents
+
     found = 0
-    for batch in reader.batches(span):
+    for rows in documents(reader, span, options):
         alive()
-        if found + len(batch.texts) >= wanted:
-            return wanted, batch.first_row + int(batch.rows[wanted - found - 1]) + 1
-        found += len(batch.texts)
+        if found + len(rows) >= wanted:
+            return wanted, int(rows.numbers[wanted - found - 1]) + 1
+        found += len(rows)
     return found, 0
 
 
-def _kept_types_of(reader: Reader, source: Input) -> str:
+def _kept_types(reader: Reader, source: Input, columns: tuple[str, ...]) -> str:
     # Imports pyarrow, which a process that only plans should not wait for.
-    from tokenmill.corpus.readers.kept_columns import kept_types_of
+    from tokenmill.corpus.columns import kept_types_of
 
-    return kept_types_of(reader, source)
+    return kept_types_of(reader.schema(source), columns, source.name)
 
 
 def cut_here(

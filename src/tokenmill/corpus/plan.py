@@ -34,7 +34,7 @@ class Plan:
     revisions: Mapping[str, str] = field(default_factory=dict)  # commits of the Hub's branches
     saved_id: str = field(default="", compare=False)  # the id in the loaded file
     source_paths: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by named source
-    kept_types: str | None = None  # of the columns of --keep (corpus/readers/kept_columns.py)
+    kept_types: str | None = None  # of the columns of --keep (corpus/columns.py)
     run: str = ""  # makes the id one that no other plan has
     # Hashes of the footers that it was made from, by input: no hash of the Hub covers these alone.
     footers: Mapping[str, str] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tokenmill.corpus.readers.kept_columns import KeptSchema
+    from tokenmill.corpus.columns import KeptSchema
 
 
 def make_plan(
@@ -40,7 +40,7 @@ def make_plan(
     kept: KeptSchema | None = None
     if config.kept_columns:
         # Imports pyarrow, which a process that only plans should not wait for.
-        from tokenmill.corpus.readers.kept_columns import KeptSchema
+        from tokenmill.corpus.columns import KeptSchema
 
         kept = KeptSchema()
     cutting = _Cutting(structure_of, cutter, kept)

@@ -11,25 +11,26 @@ import itertools
 import threading
 from collections.abc import Iterator
 
-from tokenmill.corpus.readers import Reader, ReadOptions, TextBatch, reader_for
+from tokenmill.corpus.readers import Reader, ReadOptions, reader_for
+from tokenmill.corpus.rows import Rows, documents
 from tokenmill.corpus.spans import Span
 from tokenmill.storage.range_reader import BackgroundCall
 from tokenmill.storage.store import store_of
 
 
 class _BegunSpan:
-    """A span that a thread is reading; errors are raised when its batches are taken."""
+    """A span that a thread is reading; errors are raised when its rows are taken."""
 
     def __init__(self, span: Span, options: ReadOptions) -> None:
         self.reader = reader_for(span.input.kind, options)
-        self._begun = BackgroundCall(lambda: self._begin(span))
+        self._begun = BackgroundCall(lambda: self._begin(span, options))
 
-    def _begin(self, span: Span) -> tuple[list[TextBatch], Iterator[TextBatch]]:
-        batches = self.reader.batches(span)
-        return list(itertools.islice(batches, 1)), batches
+    def _begin(self, span: Span, options: ReadOptions) -> tuple[list[Rows], Iterator[Rows]]:
+        rows = documents(self.reader, span, options)
+        return list(itertools.islice(rows, 1)), rows
 
     @property
-    def batches(self) -> Iterator[TextBatch]:
+    def rows(self) -> Iterator[Rows]:
         first, rest = self._begun.result()
         yield from first
         yield from rest
@@ -50,11 +51,11 @@ def begin(span: Span, options: ReadOptions) -> None:
             _begun[span, options] = _BegunSpan(span, options)
 
 
-def batches_of(span: Span, options: ReadOptions) -> tuple[Reader, Iterator[TextBatch]]:
-    """The span's reader and batches, prefetched or not."""
+def documents_of(span: Span, options: ReadOptions) -> tuple[Reader, Iterator[Rows]]:
+    """The span's reader and documents, prefetched or not."""
     with _lock:
         begun = _begun.pop((span, options), None)
     if begun is not None:
-        return begun.reader, begun.batches
+        return begun.reader, begun.rows
     reader = reader_for(span.input.kind, options)
-    return reader, reader.batches(span)
+    return reader, documents(reader, span, options)

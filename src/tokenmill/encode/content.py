@@ -21,7 +21,8 @@ import pyarrow as pa
 import xxhash
 
 from tokenmill.arrays import mask, nulls_of, offsets_of, text_array_of
-from tokenmill.corpus.readers import ReadOptions, TextBatch, reader_for
+from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.corpus.rows import Rows, documents
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.encode.documents import data_of
 
@@ -35,14 +36,14 @@ class SliceContent:
         self._num_rows: dict[int, int] = {}  # by span
         self._columns: dict[str, _Column] = defaultdict(_Column)
 
-    def add(self, span: int, batch: TextBatch) -> None:
+    def add(self, span: int, rows: Rows) -> None:
         """Add rows of the slice's span number `span`."""
-        rows = batch.first_row + batch.rows
-        self._num_rows[span] = batch.first_row + batch.num_rows
-        self._columns[f"{span}"].add(rows, batch.texts, list(batch.bad))
-        if batch.kept is not None:
-            for field, values in zip(batch.kept.type, batch.kept.flatten(), strict=True):
-                self._columns[f"{span} {field.name}"].add(rows, _as_bytes(values))
+        numbers = rows.numbers
+        self._num_rows[span] = rows.stop
+        self._columns[f"{span}"].add(numbers, rows.texts, rows.positions_of(rows.rejected))
+        for key in rows.keys[2:]:
+            name = "_row" if key == "file_row" else key.removeprefix("keep:")
+            self._columns[f"{span} {name}"].add(numbers, _as_bytes(rows[key]))
 
     @property
     def digest(self) -> str:
@@ -59,7 +60,12 @@ class _Column:
     def __init__(self) -> None:
         self._layout, self._data = xxhash.xxh3_64(), xxhash.xxh3_64()
 
-    def add(self, rows: npt.NDArray[np.int64], values: pa.Array, bad: Sequence[int] = ()) -> None:
+    def add(
+        self,
+        rows: npt.NDArray[np.int64],
+        values: pa.Array,
+        bad: Sequence[int] | npt.NDArray[np.int64] = (),
+    ) -> None:
         lengths = np.diff(offsets_of(values))
         if values.null_count:
             null = nulls_of(values)
@@ -87,6 +93,6 @@ def content_of(slice_: Slice, options_of: Callable[[Input], ReadOptions]) -> str
     for number, span in enumerate(slice_.spans):
         if span.input.has_unknown_middle:
             reader = reader_for(span.input.kind, options_of(span.input))
-            for batch in reader.batches(span):
-                content.add(number, batch)
+            for rows in documents(reader, span, options_of(span.input)):
+                content.add(number, rows)
     return content.digest

@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 from tokenmill.arrays import offsets_of
 from tokenmill.config.arguments import suggesting
 from tokenmill.config.options import OPTIONS
-from tokenmill.corpus.readers.column import is_text
-from tokenmill.corpus.readers.rows import checked_rows, sound_binary
+from tokenmill.corpus.columns import is_text
+from tokenmill.corpus.text_arrays import checked_texts, sound_binary
 from tokenmill.encode.documents import data_of, document_bytes
 from tokenmill.encodings import Encoding, get_encoding
 from tokenmill.encodings.encoding import without_surrogates
@@ -165,10 +165,10 @@ def _text_array(texts: Any, name: str) -> pa.LargeStringArray:
     chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
     arrays, first_row = [], 0
     for chunk in chunks:
-        rows = checked_rows(sound_binary(chunk), replace=False)
-        for row, reason in rows.bad.items():
+        found, bad, _ = checked_texts(sound_binary(chunk), replace=False)
+        for row, reason in bad.items():
             raise InputError(f"column {name!r}, row {first_row + row} of the batch: {reason}")
-        arrays.append(rows.texts)
+        arrays.append(found)
         first_row += len(chunk)
     if len(arrays) == 1:
         return arrays[0]

@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import binary_array_of, indices, integers, numbers_of
+from tokenmill.arrays import binary_array_of, indices, integers
+from tokenmill.corpus.columns import schema_of
 from tokenmill.corpus.readers import BYTE_KINDS
-from tokenmill.corpus.readers.kept_columns import schema_of
+from tokenmill.corpus.rows import Rows
 from tokenmill.corpus.spans import Span
 from tokenmill.encode.part_sums import Different, require_sum, sum_of, twice
 from tokenmill.encode.record import kept_path
@@ -30,6 +31,7 @@ from tokenmill.storage.new_file import NewFile
 from tokenmill.storage.store import store_of, wait_for
 
 _ROW_BYTES = 24  # of the directory
+KEPT = "keep:"  # begins the names of what is kept in batches of documents
 KEY = "\n"  # the column of shuffle keys, only in parts; --keep refuses this name
 # The OWN_COLUMNS, of every document. Columns of the corpus come after these.
 _PLACE = [
@@ -42,7 +44,7 @@ _TOKENS = pa.field("_tokens", pa.uint32())
 
 
 def kept_schema(types: str | None) -> pa.Schema:
-    """The columns of a sidecar; `types` has those of the corpus (readers/kept_columns.py)."""
+    """The columns of a sidecar; `types` has those of the corpus (corpus/columns.py)."""
     return pa.schema([*_PLACE, _TOKENS, *_columns(types)])
 
 
@@ -54,26 +56,24 @@ def _part_schema(types: str | None, is_shuffled: bool) -> pa.Schema:
     return pa.schema([*kept_schema(types), *([pa.field(KEY, pa.uint32())] if is_shuffled else [])])
 
 
-def rows_kept(
-    span: Span, rows: npt.NDArray[np.int64], columns: pa.StructArray | None, types: str | None
-) -> pa.StructArray:
-    """What is kept of a span's rows, except the number of tokens. With --lists documents, `rows`
-    counts documents, and `columns` has the row numbers."""
+def with_kept(span: Span, rows: Rows, types: str | None) -> pa.RecordBatch:
+    """A span's rows with what is kept of them, except the number of tokens."""
     count, fields = len(rows), _columns(types)
     name, first_byte = span.input.source, span.start if span.input.kind in BYTE_KINDS else 0
-    by_name = {}
-    if columns is not None:
-        by_name = dict(zip((f.name for f in columns.type), columns.flatten(), strict=True))
-    if "_row" in by_name:
-        rows = numbers_of(by_name["_row"]).astype(np.int64, copy=False)
     place = [
         _repeated(name, count) if name else pa.nulls(count, pa.large_string()),
         _repeated(shown_name(span.input.name), count),
         indices(np.full(count, first_byte, np.int64)),
-        indices(span.first_row + rows),
+        indices(span.first_row + rows.file_rows),
     ]
-    found = [by_name[f.name] if f.name in by_name else pa.nulls(count, f.type) for f in fields]
-    return pa.StructArray.from_arrays([*place, *found], fields=[*_PLACE, *fields])
+    names = [f"{KEPT}{field.name}" for field in (*_PLACE, *fields)]
+    found = [
+        rows[key] if key in rows.keys else pa.nulls(count, field.type)
+        for key, field in zip(names[len(_PLACE) :], fields, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(
+        [rows["row"], rows.texts, *place, *found], ["row", "text", *names]
+    )
 
 
 def shown_name(name: str) -> str:
@@ -96,7 +96,7 @@ class KeptWriter:
 
     def write(
         self,
-        rows: pa.StructArray,
+        rows: pa.RecordBatch,
         lengths: npt.NDArray[np.uint32],
         keys: npt.NDArray[np.uint32] | None = None,
         starts: Sequence[int] | None = None,
@@ -104,7 +104,8 @@ class KeptWriter:
         """Write a chunk's rows. If shuffled, `starts` has the first row of each bucket, and the
         end."""
         schema = _part_schema(self._types, keys is not None)
-        arrays = dict(zip((f.name for f in rows.type), rows.flatten(), strict=True))
+        names = (name.removeprefix(KEPT) for name in rows.schema.names)
+        arrays = dict(zip(names, rows.columns, strict=True))
         arrays[_TOKENS.name] = integers(np.ascontiguousarray(lengths, np.uint32))
         if keys is not None:
             arrays[KEY] = integers(np.ascontiguousarray(keys, np.uint32))

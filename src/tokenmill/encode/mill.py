@@ -15,24 +15,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tokenmill.arrays import mask, nulls_of, offsets_of
 from tokenmill.corpus.opening import with_small_ahead
-from tokenmill.corpus.prefetch import batches_of
-from tokenmill.corpus.readers import Reader, TextBatch
+from tokenmill.corpus.prefetch import documents_of
+from tokenmill.corpus.readers import Reader
+from tokenmill.corpus.rows import Rows, joined
 from tokenmill.corpus.spans import Slice, Span
 from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
 from tokenmill.encode.content import SliceContent
 from tokenmill.encode.documents import data_of, document_bytes, held_out, specials_per_document
 from tokenmill.encode.job import NO_CAUTION, Caution, Job, Report, Step
-from tokenmill.encode.kept_file import rows_kept
-from tokenmill.encode.part import EncodedBatch, PartWriter
+from tokenmill.encode.kept_file import with_kept
+from tokenmill.encode.part import TOKENS, PartWriter
 from tokenmill.encode.pruning import copies_of, pruned
 from tokenmill.encode.record import Counts, PartRecord, Quarantined
 from tokenmill.encode.seen_texts import SeenTexts
-from tokenmill.encode.text_hashes import Hashed, hashed
+from tokenmill.encode.text_hashes import HASHES, hashed, hashes_array, hashes_of
 from tokenmill.encodings import Encoding, TokenArray
 from tokenmill.errors import InputError
 
@@ -83,51 +83,45 @@ def encode_slice(
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentTexts:
-    """What goes to the engine of some consecutive rows. Rows are numbered from the span's start."""
+class SpanDocuments:
+    """What goes to the engine of some consecutive rows."""
 
     span: Span
     reader: Reader
-    first_row: int
-    texts: pa.LargeStringArray
-    rows: npt.NDArray[np.int64]  # of these texts
-    bad: dict[int, str]  # by row: why it is left out
-    counts: Counts  # of all rows, except those that are written, bad or copies
-    kept: pa.StructArray | None = None  # what is kept of these texts (--keep)
-    hashes: Hashed | None = None  # of these texts (--dedup)
+    rows: Rows  # the documents alone, and which rows were rejected; with what is kept of them
+    counts: Counts  # of all rows, except those that are written, rejected or copies
     copies: dict[int, bytes] = field(default_factory=dict)  # hashes of left-out copies, by row
 
     @property
-    def num_rows(self) -> int:
-        return self.counts.num_rows
+    def texts(self) -> pa.LargeStringArray:
+        return self.rows.texts
 
-    def without_copies(self, seen: SeenTexts) -> DocumentTexts:
-        """The documents whose text was not seen before, which is now seen."""
+    def without_copies(self, seen: SeenTexts) -> SpanDocuments:
+        """The documents whose text was not seen before, which is now seen; with their hashes."""
         hashes = hashed(self.texts)
         is_first = seen.add(hashes["hash"])
-        if is_first.all():
-            return replace(self, hashes=hashes)
+        rows = self.rows.with_column(HASHES, hashes_array(hashes))
         copies = np.flatnonzero(~is_first)
+        numbers = rows.numbers
         return replace(
             self,
-            texts=self.texts.filter(mask(is_first)),
-            rows=self.rows[is_first],
-            kept=None if self.kept is None else self.kept.filter(mask(is_first)),
-            hashes=hashes[is_first],
-            copies={int(self.rows[i]): hashes["hash"][i].tobytes() for i in copies},
+            rows=rows.documents(np.flatnonzero(is_first)),
+            copies={int(numbers[i]): hashes["hash"][i].tobytes() for i in copies},
         )
 
 
-def document_texts(
-    job: Job, span: Span, reader: Reader, batch: TextBatch, skipped: Mapping[int, str]
-) -> DocumentTexts:
-    """Separate the rows to encode from those that are filtered, bad, null or empty. `skipped` are
-    rows that are known to be bad."""
-    texts, rows = batch.texts, batch.first_row + batch.rows
-    bad = {batch.first_row + int(batch.rows[i]): reason for i, reason in batch.bad.items()}
-    bad |= {row: skipped[row] for row in skipped if row in rows}
-    keep = np.ones(len(texts), np.bool_)
-    keep[np.searchsorted(rows, list(bad))] = False
+def documents_in(
+    job: Job, span: Span, reader: Reader, rows: Rows, skipped: Mapping[int, str]
+) -> SpanDocuments:
+    """Separate the rows to encode from those that are filtered, rejected, null or empty. `skipped`
+    are rows that are known to be bad."""
+    texts, numbers = rows.texts, rows.numbers
+    found = rows
+    if skipped:
+        bad = {row: why for row, why in skipped.items() if row in numbers}
+        found = replace(rows, rejected={**rows.rejected, **bad})
+    keep = np.ones(len(rows), np.bool_)
+    keep[rows.positions_of(found.rejected)] = False
     num_null = num_empty = 0
     if texts.null_count:
         null = nulls_of(texts)
@@ -138,19 +132,15 @@ def document_texts(
         num_empty = int(np.count_nonzero(empty & keep))
         keep &= ~empty
     counts = Counts(
-        num_rows=batch.num_rows,
-        num_filtered=batch.num_rows - len(texts),
+        num_rows=rows.num_covered,
+        num_filtered=rows.num_covered - len(rows),
         num_empty=num_empty,
         num_null=num_null,
-        num_replaced=batch.num_replaced,
+        num_replaced=len(rows.replaced),
     )
-    kept = None
     if job.read.keep is not None:
-        kept = rows_kept(span, rows, batch.kept, job.read.kept_types)
-    if not keep.all():
-        texts, rows = texts.filter(mask(keep)), rows[keep]
-        kept = None if kept is None else kept.filter(mask(keep))
-    return DocumentTexts(span, reader, batch.first_row, texts, rows, bad, counts, kept)
+        found = replace(found, batch=with_kept(span, rows, job.read.kept_types))
+    return SpanDocuments(span, reader, found.documents(np.flatnonzero(keep)), counts)
 
 
 class _SliceWork:
@@ -166,7 +156,7 @@ class _SliceWork:
         self._caution = caution
         self._encoding = Encoding(job.encoding)
         self._number = 0  # of the span that is being read
-        self._held: list[DocumentTexts] = []
+        self._held: list[SpanDocuments] = []
         self._held_bytes = 0
         self._last = (0, 0, 0)  # rows, tokens, bytes encoded since the last step
         self.counts = Counts()
@@ -188,14 +178,14 @@ class _SliceWork:
     def encode_span(self, number: int, span: Span) -> None:
         if not span.is_ruled_out:
             require_unchanged(span.input)
-        reader, batches = batches_of(span, self._job.read_of(span.input))
+        reader, parts = documents_of(span, self._job.read_of(span.input))
         self._number = number
-        for batch in batches:
-            self._report(Step(number, batch.first_row, batch.num_rows, *self._last))
+        for rows in parts:
+            self._report(Step(number, rows.first_row, rows.num_covered, *self._last))
             self._last = (0, 0, 0)
             if span.input.has_unknown_middle:
-                self.content.add(number, batch)
-            held = self._texts(number, span, reader, batch)
+                self.content.add(number, rows)
+            held = self._documents(number, span, reader, rows)
             self._held.append(held)
             self._held_bytes += len(data_of(held.texts))
             is_full = self._held_bytes >= HOLD_BYTES or len(self._held) >= HOLD_BATCHES
@@ -206,18 +196,18 @@ class _SliceWork:
         """The slice up to the document that reaches `max_tokens`. Finding it encodes the slice once
         more, so that its rows can then be counted like those of any other slice."""
         for number, span in enumerate(self._slice.spans):
-            reader, batches = batches_of(span, self._job.read_of(span.input))
+            reader, parts = documents_of(span, self._job.read_of(span.input))
             self._number = number
-            for batch in batches:
-                self._report(Step(number, batch.first_row, batch.num_rows))
-                held = self._texts(number, span, reader, batch)
+            for rows in parts:
+                self._report(Step(number, rows.first_row, rows.num_covered))
+                held = self._documents(number, span, reader, rows)
                 tokens = self._encoded([held], held.texts)
                 specials = specials_per_document(self._job.eot, self._job.bos)
                 lengths = np.diff(tokens.offsets) + specials
                 lengths[list(tokens.failed)] = 0
                 ends = np.cumsum(lengths)
                 if len(ends) and ends[-1] >= max_tokens:
-                    row = int(held.rows[np.searchsorted(ends, max_tokens)])
+                    row = int(held.rows.numbers[np.searchsorted(ends, max_tokens)])
                     self.last_place = f"{span.input.label}, {reader.place(span, row)}"
                     head = replace(span, max_rows=row + 1)
                     return Slice(self._slice.index, (*self._slice.spans[:number], head))
@@ -229,60 +219,60 @@ class _SliceWork:
         held, self._held, self._held_bytes = self._held, [], 0
         if not held:
             return
-        texts = pa.concat_arrays([one.texts for one in held]) if len(held) > 1 else held[0].texts
+        batch = joined([one.rows for one in held]).batch
+        texts = batch.column("text")
         tokens = self._encoded(held, texts)
-        hashes = None if self._seen is None else np.concatenate([one.hashes for one in held])
-        if hashes is not None:
+        if self._seen is not None:
+            hashes = hashes_of(batch)
             self._failed |= {hashes["hash"][i].tobytes(): r for i, r in tokens.failed.items()}
         first = 0
         for one in held:
             failed = {
                 i - first: r for i, r in tokens.failed.items() if 0 <= i - first < len(one.texts)
             }
-            self._count(one, {int(one.rows[i]): reason for i, reason in failed.items()})
+            self._count(one, {int(one.rows.numbers[i]): reason for i, reason in failed.items()})
             first += len(one.texts)
 
         job = self._job
         bos_id = job.encoding.bos_token if job.bos else None
         data = document_bytes(tokens, job.dtype, job.encoding.eot_token, job.eot, bos_id)
-        has_kept = job.read.keep is not None
-        kept = pa.concat_arrays([one.kept for one in held]) if has_kept else None
-        encoded = EncodedBatch(data, hashes, kept)
+        names = [name for name in batch.schema.names if name not in ("row", "text")]
+        encoded = pa.RecordBatch.from_arrays([data, *map(batch.column, names)], [TOKENS, *names])
         if tokens.failed:
             good = np.ones(len(texts), np.bool_)
             good[list(tokens.failed)] = False
-            texts, encoded = texts.filter(mask(good)), encoded.where(good)
+            texts, encoded = texts.filter(mask(good)), encoded.filter(mask(good))
         self._append(texts, encoded)
         text_bytes = len(data_of(texts))
         self.counts += Counts(num_written=len(texts), text_bytes=text_bytes)
-        self._last = (sum(one.num_rows for one in held), len(tokens.ids), text_bytes)
+        self._last = (sum(one.counts.num_rows for one in held), len(tokens.ids), text_bytes)
 
-    def _texts(self, number: int, span: Span, reader: Reader, batch: TextBatch) -> DocumentTexts:
+    def _documents(self, number: int, span: Span, reader: Reader, rows: Rows) -> SpanDocuments:
         skip = self._caution.skip.items()
         skipped = {row: reason for (of_span, row), reason in skip if of_span == number}
-        found = document_texts(self._job, span, reader, batch, skipped)
+        found = documents_in(self._job, span, reader, rows, skipped)
         return found if self._seen is None else found.without_copies(self._seen)
 
-    def _encoded(self, held: list[DocumentTexts], texts: pa.LargeStringArray) -> TokenArray:
+    def _encoded(self, held: list[SpanDocuments], texts: pa.LargeStringArray) -> TokenArray:
         if not self._caution.one_by_one:
             return self._encoding.encode_array(texts, self._job.dtype)
         [one] = held
         ids, lengths = [np.empty(0, np.uint32)], [0]
         failed: dict[int, str] = {}
         for i in range(len(texts)):
-            self._report(Step(self._number, int(one.rows[i]), 1))
+            self._report(Step(self._number, int(one.rows.numbers[i]), 1))
             tokens = self._encoding.encode_array(texts.slice(i, 1))
             ids.append(tokens.ids)
             lengths.append(len(tokens.ids))
             if tokens.failed:
                 failed[i] = tokens.failed[0]
         # The last document is not to blame for failures from here on.
-        self._report(Step(self._number, one.first_row + one.num_rows, 0))
+        self._report(Step(self._number, one.rows.stop, 0))
         return TokenArray(np.concatenate(ids), np.cumsum(lengths, dtype=np.int64), failed)
 
-    def _count(self, held: DocumentTexts, failed: dict[int, str]) -> None:
+    def _count(self, held: SpanDocuments, failed: dict[int, str]) -> None:
         """Count a batch's rows, and quarantine the bad ones."""
-        bad = {**held.bad, **failed}
+        bad = {**held.rows.rejected, **failed}
         num_duplicates = len(held.copies)
         if self._failed:  # a text that cannot be encoded is bad each time
             again = {i: self._failed[key] for i, key in held.copies.items() if key in self._failed}
@@ -302,10 +292,10 @@ class _SliceWork:
             )
         self.quarantined.append(Quarantined(span.input.label, place, reason))
 
-    def _append(self, texts: pa.LargeStringArray, encoded: EncodedBatch) -> None:
+    def _append(self, texts: pa.LargeStringArray, encoded: pa.RecordBatch) -> None:
         if self._job.val_fraction:
             is_val = held_out(texts, self._job.val_fraction, self._job.seed)
             if is_val.any():
-                self._writer.append(1, encoded.where(is_val))
-                encoded = encoded.where(~is_val)
+                self._writer.append(1, encoded.filter(mask(is_val)))
+                encoded = encoded.filter(mask(~is_val))
         self._writer.append(0, encoded)

@@ -26,9 +26,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from tokenmill.arrays import indices, mask, offsets_of
+from tokenmill.arrays import indices, offsets_of
 from tokenmill.encode.documents import data_of, shuffle_keys
-from tokenmill.encode.kept_file import KeptWriter
+from tokenmill.encode.kept_file import KEPT, KeptWriter
 from tokenmill.encode.part_sums import (
     BlockSums,
     Different,
@@ -47,32 +47,17 @@ from tokenmill.encode.record import (
     kept_path,
     part_path,
 )
-from tokenmill.encode.text_hashes import HASHED, Hashed, save_hashes
+from tokenmill.encode.text_hashes import HASHED, Hashed, hashes_of, save_hashes
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.storage.local import RangeRead
 from tokenmill.storage.new_file import NewFile
 from tokenmill.storage.store import new_file
 
 CHUNK_BYTES = 64 << 20
+TOKENS = "tokens"  # the column of documents' tokens
 DIRECTORY_ROW_BYTES = 32
 # Protects against accidents, not against attackers: 30 GB/s, where sha256 does 1.8.
 PART_CHECKSUM = xxhash.xxh3_128
-
-
-class EncodedBatch(NamedTuple):
-    """Encoded documents, with their hashes (--dedup) and what is kept of them (--keep)."""
-
-    data: pa.LargeBinaryArray
-    hashes: Hashed | None = None
-    kept: pa.StructArray | None = None
-
-    def where(self, flags: npt.NDArray[np.bool_]) -> EncodedBatch:
-        """The documents whose flag is set."""
-        return EncodedBatch(
-            self.data.filter(mask(flags)),
-            None if self.hashes is None else self.hashes[flags],
-            None if self.kept is None else self.kept.filter(mask(flags)),
-        )
 
 
 class PartWriter:
@@ -100,17 +85,19 @@ class PartWriter:
         self._num_buckets = num_buckets  # 0: not shuffled
         self._seed = seed
         self._chunks: list[PartChunk] = []
-        self._held: tuple[list[EncodedBatch], ...] = ([], [])  # by split
+        self._held: tuple[list[pa.RecordBatch], ...] = ([], [])  # by split
         self._held_bytes = 0
         self._num_keys = 0
         self._files: dict[int, NewFile] = {}  # by split
         self._kept: dict[int, KeptWriter] = {}  # by split
         self._kept_types = kept_types
 
-    def append(self, split: int, documents: EncodedBatch) -> None:
-        if len(documents.data):
+    def append(self, split: int, documents: pa.RecordBatch) -> None:
+        """Add documents: their TOKENS as bytes, their HASHES (--dedup), and columns that begin
+        with KEPT (--keep)."""
+        if len(documents):
             self._held[split].append(documents)
-            self._held_bytes += len(data_of(documents.data))
+            self._held_bytes += len(data_of(documents.column(TOKENS)))
         if self._held_bytes >= CHUNK_BYTES:
             self._write_chunk()
 
@@ -167,15 +154,15 @@ class PartWriter:
         self._held = ([], [])
         self._held_bytes = 0
 
-    def _write_split(self, split: int, held: list[EncodedBatch]) -> tuple[int, int]:
+    def _write_split(self, split: int, held: list[pa.RecordBatch]) -> tuple[int, int]:
         """Append one split's chunk to its file; returns its numbers of tokens and documents."""
         tails: list[npt.NDArray[Any]] = []
         order: npt.NDArray[np.int64] | None = None
-        arrays = [documents.data for documents in held]
+        arrays = [documents.column(TOKENS) for documents in held]
         if self._num_buckets:
             arrays, order, *tails = self._sorted(arrays)
         if self._hashes is not None:
-            hashes = np.concatenate([documents.hashes for documents in held])
+            hashes = np.concatenate([hashes_of(documents) for documents in held])
             self._hashes.append(hashes if order is None else hashes[order])
         lengths = np.concatenate([np.diff(offsets_of(array)) for array in arrays])
         lengths //= self._dtype_bytes
@@ -186,15 +173,17 @@ class PartWriter:
                 sums.add(data)
         for tail in tails if tails else [sums.to_array()]:
             file.write(tail)
-        kept = [documents.kept for documents in held if documents.kept is not None]
-        if kept:
-            self._write_kept(split, pa.concat_arrays(kept), lengths, order, tails)
+        names = [name for name in held[0].schema.names if name.startswith(KEPT)]
+        if names:
+            table = pa.Table.from_batches([documents.select(names) for documents in held])
+            [kept] = table.combine_chunks().to_batches()
+            self._write_kept(split, kept, lengths, order, tails)
         return int(lengths.sum()), len(lengths)
 
     def _write_kept(
         self,
         split: int,
-        rows: pa.StructArray,
+        rows: pa.RecordBatch,
         lengths: npt.NDArray[Any],
         order: npt.NDArray[np.int64] | None,
         tails: list[npt.NDArray[Any]],

@@ -20,8 +20,8 @@ from tokenmill.arrays import binary_array, indices
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.documents import shuffle_keys
 from tokenmill.encode.job import Job
-from tokenmill.encode.kept_file import KeptFile, KeptReader
-from tokenmill.encode.part import EncodedBatch, PartWriter, SplitChunk, bucket_of, split_chunks
+from tokenmill.encode.kept_file import KEPT, KeptFile, KeptReader
+from tokenmill.encode.part import TOKENS, PartWriter, SplitChunk, bucket_of, split_chunks
 from tokenmill.encode.part_sums import checked_stretch, twice
 from tokenmill.encode.record import SPLITS, Counts, PartRecord, committed_record, part_path
 from tokenmill.encode.text_hashes import Hashed, saved_hashes
@@ -65,15 +65,14 @@ def pruned(job: Job, slice_: Slice) -> PartRecord:
     )
     try:
         at = 0
-        for split, documents, columns in _documents(job, record):
+        for split, documents in _documents(job, record):
             positions = np.flatnonzero(~is_copy[at : at + len(documents)])
             if job.num_buckets:  # undo the sorting by key: the writer sorts by new keys
                 keys = shuffle_keys(job.seed, slice_.original, at, len(documents))
                 original = np.argsort(keys, kind="stable")[positions]
                 positions = positions[np.argsort(original)]
             at += len(documents)
-            kept = None if columns is None else columns.take(indices(positions))
-            writer.append(split, EncodedBatch(documents.take(indices(positions)), kept=kept))
+            writer.append(split, documents.take(indices(positions)))
         num_copies = int(np.count_nonzero(is_copy))
         counts = record.counts + Counts(
             num_written=-num_copies,
@@ -85,11 +84,9 @@ def pruned(job: Job, slice_: Slice) -> PartRecord:
         writer.discard()
 
 
-def _documents(
-    job: Job, record: PartRecord
-) -> Iterator[tuple[int, pa.LargeBinaryArray, pa.StructArray | None]]:
-    """The split, the documents and what is kept of them (--keep), chunk by chunk, train before val,
-    in the order of the part file."""
+def _documents(job: Job, record: PartRecord) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The split and its documents, as PartWriter takes them, chunk by chunk, train before val, in
+    the order of the part file."""
     num_chunks = len(record.chunks)
     chunks = [
         split_chunks(record.slice_index, record.chunks, split, job.dtype, job.num_buckets)
@@ -110,7 +107,9 @@ def _documents(
             offsets = np.zeros(chunk.num_documents + 1, np.int64)
             np.cumsum(found, out=offsets[1:])
             documents = binary_array(offsets * DTYPE_BYTES[job.dtype], data)
-            yield split, documents, next(columns[split])
+            found_columns = {TOKENS: documents, **next(columns[split])}
+            arrays, names = list(found_columns.values()), list(found_columns)
+            yield split, pa.RecordBatch.from_arrays(arrays, names)
 
 
 def _chunk(job: Job, path: str, chunk: SplitChunk) -> tuple[bytes, npt.NDArray[np.uint32]]:
@@ -129,10 +128,10 @@ def _chunk(job: Job, path: str, chunk: SplitChunk) -> tuple[bytes, npt.NDArray[n
     return b"".join(tokens), np.concatenate(lengths)
 
 
-def _kept_chunks(job: Job, record: PartRecord, split: int) -> Iterator[pa.StructArray | None]:
+def _kept_chunks(job: Job, record: PartRecord, split: int) -> Iterator[dict[str, pa.Array]]:
     """What is kept of a split's documents, chunk by chunk."""
     if job.read.keep is None:
-        yield from itertools.repeat(None)
+        yield from itertools.repeat({})
     types, num_buckets = job.read.kept_types, job.num_buckets
     num_chunks = sum(bool(chunk.num_documents[split]) for chunk in record.chunks)
     num_batches = max(1, num_buckets)  # of a chunk
@@ -140,7 +139,9 @@ def _kept_chunks(job: Job, record: PartRecord, split: int) -> Iterator[pa.Struct
     file = KeptFile(record.slice_index, num_chunks * num_batches, record.kept_bytes[split])
     for first in range(0, file.num_batches, num_batches):
         rows = pa.Table.from_batches(reader.batches(file, first, first + num_batches))
-        yield pa.concat_arrays(rows.to_struct_array().chunks)
+        [batch] = rows.combine_chunks().to_batches()
+        names = (f"{KEPT}{name}" for name in batch.schema.names)
+        yield dict(zip(names, batch.columns, strict=True))
 
 
 def _gone(what: str) -> DamagedWorkError:

@@ -27,6 +27,7 @@ from tokenmill.storage.store import store_of
 
 # Of a document: its hash, and the size of its text.
 HASHED = np.dtype([("hash", "<u8", (2,)), ("num_bytes", "<u8")])
+HASHES = "hashes"  # the column of these beside documents
 Hashed = npt.NDArray[np.void]
 Hashes = npt.NDArray[np.uint64]  # two numbers each
 _HEAD = b"tokenmill hashes 1 %s %d\n"
@@ -42,6 +43,20 @@ def hashed(texts: pa.LargeStringArray) -> Hashed:
     found["hash"] = np.frombuffer(digests, "<u8").reshape(-1, 2)
     found["num_bytes"] = np.diff(offsets)
     return found
+
+
+def hashes_array(rows: Hashed) -> pa.FixedSizeBinaryArray:
+    """As a column beside the documents."""
+    buffers = [None, pa.py_buffer(rows.tobytes())]
+    return pa.Array.from_buffers(pa.binary(HASHED.itemsize), len(rows), buffers)
+
+
+def hashes_of(batch: pa.RecordBatch) -> Hashed:
+    """The column of hashes, of which there are none without documents."""
+    if not len(batch):
+        return np.empty(0, HASHED)
+    array = batch.column(HASHES)
+    return np.frombuffer(array.buffers()[1], HASHED)[array.offset : array.offset + len(array)]
 
 
 def hashes_path(work: str, slice_index: int) -> str:

@@ -24,7 +24,7 @@ from tokenmill.arrays import binary_array_of
 from tokenmill.assemble.books import Assembly, Output
 from tokenmill.assemble.fitting import FittingOptions
 from tokenmill.assemble.writing import carry_out
-from tokenmill.encode.part import EncodedBatch, PartWriter
+from tokenmill.encode.part import TOKENS, PartWriter
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import (
@@ -111,7 +111,9 @@ def write_documents(
         writer = PartWriter(work, 0, dtype, 0, 0)
         for number, split in enumerate(SPLITS):
             for document in documents.get(split, []):
-                writer.append(number, EncodedBatch(_as_binary(document, dtype)))
+                writer.append(
+                    number, pa.RecordBatch.from_arrays([_as_binary(document, dtype)], [TOKENS])
+                )
         assembly.add(writer.commit("contract", Counts(), ()))
         for task in assembly.tasks():
             assert task is not None

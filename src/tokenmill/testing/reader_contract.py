@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tokenmill.corpus.readers import Reader, ReadOptions
+from tokenmill.corpus.rows import documents
 from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.testing.damage import mutated
@@ -40,33 +41,34 @@ TEXTS = [
 ]
 WITH_NULLS = [None if i % 5 == 2 else text for i, text in enumerate(TEXTS)]
 
-Rows = tuple[list[str | None], dict[int, str], int]
+Read = tuple[list[str | None], dict[int, str], int]
 
 
-def read_rows(reader: Reader, source: Input) -> Rows:
+def read_rows(reader: Reader, source: Input) -> Read:
     """(texts, reasons of bad rows by row number, number of rows with replacements) of a file."""
     texts: list[str | None] = []
     bad: dict[int, str] = {}
     num_replaced = 0
     for span in reader.spans(source):
         first_row = len(texts)
-        for batch in reader.batches(span):
-            assert first_row + batch.first_row == len(texts)
-            assert batch.texts.type == pa.large_string()
-            assert len(batch.texts) > 0
-            batch.texts.validate(full=True)
-            for position, reason in batch.bad.items():
-                assert not batch.texts[position].is_valid
-                bad[len(texts) + position] = reason
-            texts += batch.texts.to_pylist()
-            num_replaced += batch.num_replaced
+        for rows in documents(reader, span, reader.options):
+            assert first_row + rows.first_row == len(texts)
+            assert rows.texts.type == pa.large_string()
+            assert len(rows) == rows.num_covered > 0
+            rows.batch.validate(full=True)
+            for row, reason in rows.rejected.items():
+                assert not rows.texts[row - rows.first_row].is_valid
+                bad[first_row + row] = reason
+            texts += rows.texts.to_pylist()
+            num_replaced += len(rows.replaced)
         if span.num_rows is not None:
             assert len(texts) - first_row == span.num_rows
     return texts, bad, num_replaced
 
 
 def _texts_of(reader: Reader, span: Span) -> list[str | None]:
-    return [text for batch in reader.batches(span) for text in batch.texts.to_pylist()]
+    parts = documents(reader, span, reader.options)
+    return [text for rows in parts for text in rows.texts.to_pylist()]
 
 
 class ReaderContract:

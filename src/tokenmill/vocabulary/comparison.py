@@ -19,6 +19,7 @@ from tokenmill.corpus.hub_names import hub_source
 from tokenmill.corpus.inputs import found_inputs
 from tokenmill.corpus.planning import make_plan
 from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.corpus.rows import documents
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.encodings import Encoding
 from tokenmill.errors import ConfigError, InputError
@@ -114,8 +115,8 @@ def _texts(
 ) -> Iterator[pa.LargeStringArray]:
     for span in spans:
         reader = reader_for(span.input.kind, options[span.input.source])
-        for batch in reader.batches(span):
-            yield batch.texts.drop_null()
+        for rows in documents(reader, span, options[span.input.source]):
+            yield rows.texts.drop_null()
 
 
 def _add(found: Compared, encodings: Mapping[str, Encoding], texts: pa.LargeStringArray) -> None:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from tokenmill.arrays import mask, nulls_of
 from tokenmill.corpus.hub_inputs import HubInputs
 from tokenmill.corpus.plan import Plan
-from tokenmill.corpus.prefetch import batches_of
+from tokenmill.corpus.prefetch import documents_of
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Slice
 from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
@@ -202,8 +202,8 @@ def _texts(slice_: Slice, options: Mapping[str, ReadOptions]) -> Iterator[pa.Lar
     for span in slice_.spans:
         if not span.is_ruled_out:
             require_unchanged(span.input)
-        for batch in batches_of(span, options[span.input.source])[1]:
-            yield batch.texts.filter(mask(~nulls_of(batch.texts)))
+        for rows in documents_of(span, options[span.input.source])[1]:
+            yield rows.texts.filter(mask(~nulls_of(rows.texts)))
 
 
 def _cut_into_words(chunks: WordTable, counter: WordCounter) -> WordTable:

@@ -14,7 +14,9 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,7 +34,6 @@ from tokenmill.arrays import (
     scalar,
 )
 from tokenmill.where import tree
-from tokenmill.where.moments import moment_of
 
 if TYPE_CHECKING:
     Number = int | float | Fraction
@@ -74,10 +75,10 @@ def outcome(node: tree.Node, of_test: Callable[[tree.Test], Truth]) -> Truth:
 
 class Values(NamedTuple):
     """A column as a test needs it: text as large_binary, which for `matches` and a length is valid
-    UTF-8. If there are several arrays, each is null where another has the value: JSON has integers
-    and other numbers in one column."""
+    UTF-8. A struct has the values of one column by their types, of which each row has one: JSON has
+    integers and other numbers in one column."""
 
-    layers: Sequence[pa.Array]
+    array: pa.Array
     unreadable: npt.NDArray[np.bool_] | None = None  # rows with a value that is not such a thing
 
 
@@ -86,12 +87,13 @@ def outcome_of_rows(expression: tree.Expression, values_of: Callable[[tree.Test]
 
 
 def _of_rows(test: tree.Test, values: Values) -> Truth:
-    layers, unreadable = values
+    array, unreadable = values
     if isinstance(test, tree.IsNull):
-        is_null = functools.reduce(operator.and_, map(_null_flags, layers))
+        is_null = _flags_of(pc.is_null(array))
         if unreadable is not None:  # a value is there
             is_null = is_null & ~unreadable
         return Truth(is_null, ~is_null, np.zeros(len(is_null), np.bool_))
+    layers = array.flatten() if pa.types.is_struct(array.type) else [array]
     tested = [_tested(test, layer) for layer in layers]
     array = tested[0] if len(tested) == 1 else pc.coalesce(*tested)
     null = nulls_of(array)
@@ -100,10 +102,6 @@ def _of_rows(test: tree.Test, values: Values) -> Truth:
     if unreadable is not None:
         return Truth(true | unreadable, false | unreadable, null | unreadable)
     return Truth(true, false, null)
-
-
-def _null_flags(array: pa.Array) -> npt.NDArray[np.bool_]:
-    return _flags_of(pc.is_null(array))
 
 
 def _flags_of(array: pa.BooleanArray) -> npt.NDArray[np.bool_]:
@@ -219,3 +217,31 @@ def _constant(array: pa.Array, value: bool) -> pa.BooleanArray:
 
 def _where_valid(array: pa.Array, values: pa.BooleanArray | pa.BooleanScalar) -> pa.BooleanArray:
     return pc.if_else(pc.is_valid(array), values, null_scalar(pa.bool_()))
+
+
+# Dates and times in quotes, as numbers in the column's own unit.
+
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_MICROSECOND = timedelta(microseconds=1)
+_FRACTION = re.compile(r"[.,]\d{6}(\d+)")  # the digits after the sixth, which datetime drops
+
+
+def moment_of(text: str, type_: pa.DataType) -> Fraction:
+    """The number that a date or timestamp column would hold. Without a time zone, a time is UTC if
+    the column has a zone. Raises ValueError with a readable message."""
+    fraction = _FRACTION.search(text)
+    rest = fraction[1] if fraction else ""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a date or a time") from None
+    has_zone = pa.types.is_timestamp(type_) and type_.tz is not None
+    if moment.tzinfo is not None and not has_zone:
+        raise ValueError(f"{text!r} has a time zone, and the column has none")
+    zone = moment.tzinfo or UTC
+    since = moment.replace(tzinfo=zone) - datetime(1970, 1, 1, tzinfo=UTC)
+    seconds = Fraction(since // _MICROSECOND, 10**6)
+    seconds += Fraction(int(rest or 0), 10 ** (6 + len(rest)))
+    if pa.types.is_timestamp(type_):
+        return seconds * _PER_SECOND[type_.unit]
+    return seconds / 86_400 if pa.types.is_date32(type_) else seconds * 1000

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from tokenmill.errors import ConfigError
 from tokenmill.where import tree
-from tokenmill.where.mistake import mistake
+from tokenmill.where.tree import mistake
 
 MAX_LENGTH = 1 << 16
 MAX_DEPTH = 100

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tokenmill.arrays import binary_scalar, null_scalar
 from tokenmill.errors import ConfigError
-from tokenmill.where.mistake import mistake
+from tokenmill.where.tree import mistake
 from tokenmill.wording.name_list import name_list
 
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[^{}]+|[{}]")
@@ -54,16 +54,6 @@ class Template:
             f"did you mean {{{near[0]}}}?" if near else f"columns that are text: {name_list(known)}"
         )
         return mistake(self.text, what, slot.start, slot.stop, hint, "--template")
-
-    def filled(self, values: Sequence[str | None]) -> str | None:
-        """The text of one row, from the values of `slots`."""
-        if all(value is None for value in values):
-            return None
-        of_name = {slot.name: value for slot, value in zip(self.slots, values, strict=True)}
-        return "".join(
-            (of_name[piece.name] or "") if isinstance(piece, Slot) else piece
-            for piece in self.pieces
-        )
 
     def joined(self, columns: Sequence[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
         """The texts of rows, from the columns of `slots`."""

@@ -8,7 +8,8 @@ from fractions import Fraction
 from typing import ClassVar
 
 from tokenmill.errors import ConfigError
-from tokenmill.where.mistake import SHOWN, mistake
+
+SHOWN = 100  # characters of the text around a mistake
 
 
 class ExactNumber(float):
@@ -135,3 +136,15 @@ def _tests(node: Node) -> Iterator[Test]:
             yield from _tests(inner)
     else:
         yield node
+
+
+def mistake(
+    text: str, what: str, start: int, stop: int, hint: str | None = None, option: str = "--where"
+) -> ConfigError:
+    """The error for a mistake in an expression or a template, with carets under it."""
+    first = max(0, start - SHOWN // 2)
+    shown = "".join(c if c.isprintable() else " " for c in text[first : first + SHOWN])
+    before = "... " if first else ""
+    carets = "^" * max(1, min(stop, first + SHOWN) - start)
+    place = " " * (len(before) + start - first)
+    return ConfigError(f"{option}: {what}\n  {before}{shown}\n  {place}{carets}", hint=hint)

@@ -27,7 +27,7 @@ from tokenmill.testing.reader_contract import (
     SEPARATOR,
     TEXTS,
     TINY,
-    Rows,
+    Read,
     read_rows,
 )
 
@@ -39,7 +39,7 @@ def source_of(path: Path | str) -> Input:
     return Input(str(path), *kind, stat.st_size, stat.st_mtime_ns, "")
 
 
-def rows_read(path: Path | str, options: ReadOptions) -> Rows:
+def rows_read(path: Path | str, options: ReadOptions) -> Read:
     source = source_of(path)
     return read_rows(reader_for(source.kind, options), source)
 

@@ -15,6 +15,7 @@ import tokenmill
 from tests.corpus.readers.test_contract import csv_bytes, rows_read, source_of
 from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.corpus.readers.records import RecordBlocks
+from tokenmill.corpus.rows import documents
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.testing.reader_contract import LARGE, SIZES, TEXTS, TINY, read_rows
 
@@ -102,10 +103,10 @@ def test_csv_when_rows_are_bad_then_each_is_named_with_its_line(tmp_path):
         reader = reader_for("csv", options)
         spans = reader.spans(source_of(path))
         found = [
-            (reader.place(span, batch.first_row + at), reason)
+            (reader.place(span, row), reason)
             for span in spans
-            for batch in reader.batches(span)
-            for at, reason in sorted(batch.bad.items())
+            for rows in documents(reader, span, options)
+            for row, reason in sorted(rows.rejected.items())
         ]
         assert found == [
             ("line 4", "2 fields where the header has 3"),
@@ -154,14 +155,15 @@ def test_where_when_a_field_is_tested_then_it_is_read_as_what_it_is_compared_wit
     lines = ["text,score,lang,flag", *(",".join(row) for row in ROWS)]
     path.write_text("\n".join(lines) + "\n")
     for options in SIZES:
-        reader = reader_for("csv", replace(options, where=where))
+        options = replace(options, where=where)
+        reader = reader_for("csv", options)
         texts, reasons, num_rows = [], {}, 0
         for span in reader.spans(source_of(path)):
-            for batch in reader.batches(span):
-                rows = (num_rows + batch.rows).tolist()
-                reasons |= {ROWS[rows[at]][0]: reason for at, reason in batch.bad.items()}
-                texts += [text for text in batch.texts.to_pylist() if text is not None]
-                num_rows += batch.num_rows
+            first_row = num_rows
+            for rows in documents(reader, span, options):
+                reasons |= {ROWS[first_row + at][0]: why for at, why in rows.rejected.items()}
+                texts += [text for text in rows.texts.to_pylist() if text is not None]
+                num_rows += rows.num_covered
         assert (texts, num_rows) == (ids, len(ROWS))
         assert reasons.keys() == bad.keys()
         assert all(why in reasons[row] for row, why in bad.items())

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.corpus.readers.test_contract import rows_read, source_of
 from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.corpus.rows import documents
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.testing.reader_contract import LARGE, SMALL, TINY
 
@@ -235,7 +236,7 @@ def test_place_when_lines_are_blank_then_counts_them(tmp_path):
         reader = reader_for("jsonl", options)
         spans = reader.spans(source)
         assert reader.place(spans[0], 0) == "line 3"
-        number_of_rows = [sum(len(b.texts) for b in reader.batches(s)) for s in spans]
+        number_of_rows = [sum(len(r) for r in documents(reader, s, options)) for s in spans]
         assert reader.place(spans[-1], number_of_rows[-1] - 1) == "line 24"
 
 
@@ -245,4 +246,4 @@ def test_jsonl_when_file_shrinks_after_planning_then_input_error(tmp_path):
     [span] = reader.spans(source_of(tmp_path / "a.jsonl"))
     (tmp_path / "a.jsonl").write_bytes(GOOD * 5)
     with pytest.raises(InputError, match="ends at byte 85, before byte 340"):
-        list(reader.batches(span))
+        list(reader.rows(span))

@@ -18,6 +18,7 @@ from tests.corpus.readers.test_contract import source_of
 from tokenmill.config import Config
 from tokenmill.corpus.input_spans import cut
 from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.corpus.rows import Rows, documents
 from tokenmill.errors import ConfigError
 from tokenmill.testing.reader_contract import SIZES, read_rows
 from tokenmill.where.template import template_of
@@ -86,6 +87,13 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[Row], list[str | None]]]] = {
 }
 
 
+def all_rows(path: Path, options: ReadOptions) -> list[Rows]:
+    source = source_of(path)
+    reader = reader_for(source.kind, options)
+    spans = reader.spans(source)
+    return [rows for span in spans for rows in documents(reader, span, options)]
+
+
 def read(path: Path, options: ReadOptions, limit: int | None = None) -> tuple[list, int, int]:
     """(texts, rows, rows left out)."""
     source = source_of(path)
@@ -94,15 +102,16 @@ def read(path: Path, options: ReadOptions, limit: int | None = None) -> tuple[li
     num_rows = num_left_out = 0
     places = set()
     for span in cut(source, options, limit).spans:
-        for batch in reader.batches(span):
-            assert not batch.bad
-            batch.texts.validate(full=True)
-            assert sorted(set(batch.rows.tolist())) == batch.rows.tolist()
-            assert not len(batch.rows) or batch.rows[-1] < batch.num_rows
-            texts += batch.texts.to_pylist()
-            num_rows += batch.num_rows
-            num_left_out += batch.num_rows - len(batch.texts)
-            places |= {reader.place(span, batch.first_row + i) for i in range(batch.num_rows)}
+        for rows in documents(reader, span, options):
+            assert not rows.rejected
+            rows.batch.validate(full=True)
+            numbers = rows.numbers.tolist()
+            assert sorted(set(numbers)) == numbers
+            assert not numbers or rows.first_row <= numbers[0] <= numbers[-1] < rows.stop
+            texts += rows.texts.to_pylist()
+            num_rows += rows.num_covered
+            num_left_out += rows.num_covered - len(rows)
+            places |= {reader.place(span, row) for row in range(rows.first_row, rows.stop)}
     assert len(places) == num_rows
     return texts, num_rows, num_left_out
 
@@ -169,10 +178,9 @@ def test_text_when_its_fields_are_odd_then_the_json_line_alone_is_bad(tmp_path):
     path = tmp_path / "a.jsonl"
     lines = ['{"text": ["a", 5]}', '{"text": "plain"}', '{"text": 5}', '{"text": ["b", "c"]}']
     path.write_text("\n".join(lines) + "\n")
-    reader = reader_for("jsonl", ReadOptions(lists="documents", where="text is not null"))
-    [batch] = [batch for span in reader.spans(source_of(path)) for batch in reader.batches(span)]
-    assert batch.texts.to_pylist() == [None, "plain", None, "b", "c"] and batch.num_rows == 5
-    assert batch.bad == {
+    [found] = all_rows(path, ReadOptions(lists="documents", where="text is not null"))
+    assert found.texts.to_pylist() == [None, "plain", None, "b", "c"] and found.num_covered == 5
+    assert found.rejected == {
         0: "element 2 of field 'text' is a number, not a string",
         2: "field 'text' is a number, not a string",
     }
@@ -181,9 +189,8 @@ def test_text_when_its_fields_are_odd_then_the_json_line_alone_is_bad(tmp_path):
 def test_where_when_one_of_the_first_lines_has_an_odd_type_then_it_alone_is_quarantined(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": 5}\n{"text": "long enough"}\n{"text": "no"}\n')
-    reader = reader_for("jsonl", ReadOptions(where="len(text) > 3"))
-    [batch] = [batch for span in reader.spans(source_of(path)) for batch in reader.batches(span)]
-    assert batch.texts.to_pylist() == [None, "long enough"] and list(batch.bad) == [0]
+    [found] = all_rows(path, ReadOptions(where="len(text) > 3"))
+    assert found.texts.to_pylist() == [None, "long enough"] and list(found.rejected) == [0]
 
 
 TURNS = [{"role": "user", "content": "hi"}]

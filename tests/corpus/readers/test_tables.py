@@ -14,6 +14,7 @@ import pytest
 
 from tests.corpus.readers.test_contract import rows_read, source_of, write_arrow_stream
 from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.corpus.rows import documents
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.testing.reader_contract import LARGE, SMALL, TINY
 
@@ -132,8 +133,9 @@ def test_arrow_when_one_record_batch_is_giant_then_batches_stay_small(tmp_path):
     texts = ["x" * 1000] * 2000
     _write(tmp_path / "stream.arrow", pa.table({"text": texts}), rows=10**6)
     source = source_of(tmp_path / "stream.arrow")
-    reader = reader_for("arrow", replace(LARGE, batch_bytes=50_000))
-    batches = [batch for span in reader.spans(source) for batch in reader.batches(span)]
+    options = replace(LARGE, batch_bytes=50_000)
+    reader = reader_for("arrow", options)
+    batches = [rows for span in reader.spans(source) for rows in documents(reader, span, options)]
     assert sum(len(batch.texts) for batch in batches) == 2000
     assert max(len(batch.texts) for batch in batches) <= 50
 
@@ -289,7 +291,7 @@ def test_parquet_when_rows_are_fewer_than_announced_then_input_error(tmp_path):
     reader = reader_for("parquet", LARGE)
     span = reader.spans(source_of(path))[0]
     with pytest.raises(InputError, match="read 30 rows where the file announces 31"):
-        list(reader.batches(replace(span, num_rows=31)))
+        list(documents(reader, replace(span, num_rows=31), LARGE))
 
 
 @pytest.mark.parametrize(
@@ -330,10 +332,11 @@ def test_parquet_when_dictionary_repeats_long_texts_then_batches_stay_small(tmp_
     """The footer's sizes are those of the dictionary, far below what the rows decode to."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["x" * 10_000] * 20_000}), path)
-    reader = reader_for("parquet", ReadOptions(batch_bytes=1 << 20))
+    options = ReadOptions(batch_bytes=1 << 20)
+    reader = reader_for("parquet", options)
     [span] = reader.spans(source_of(path))
     assert span.text_bytes < 100_000
-    sizes = [batch.texts.nbytes for batch in reader.batches(span)]
+    sizes = [batch.texts.nbytes for batch in documents(reader, span, options)]
     assert max(sizes) < 1.1 * (1 << 20)
 
 
@@ -342,6 +345,7 @@ import os, sys
 import pyarrow as pa
 from tokenmill.corpus.spans import Input
 from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.corpus.rows import documents
 path, kind = sys.argv[1:]
 def anonymous():
     return int(open("/proc/self/status").read().split("RssAnon:")[1].split()[0]) // 1024
@@ -349,7 +353,7 @@ reader = reader_for(kind, ReadOptions())
 source = Input(path, kind, None, os.path.getsize(path), 0, "")
 before, peak, num_bytes = anonymous(), 0, 0
 for span in reader.spans(source):
-    for batch in reader.batches(span):
+    for batch in documents(reader, span, ReadOptions()):
         peak = max(peak, anonymous())
         num_bytes += batch.texts.nbytes
 print(num_bytes, peak - before, pa.default_memory_pool().max_memory() >> 20)

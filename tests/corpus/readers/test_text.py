@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.corpus.readers.test_contract import rows_read, source_of
 from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.corpus.rows import documents
 from tokenmill.errors import ConfigError, InputError
 
 WHOLE = ReadOptions()
@@ -113,7 +114,7 @@ def test_text_when_document_has_200_mb_then_is_not_copied(tmp_path):
     reader = reader_for("text", WHOLE)
     [span] = reader.spans(source_of(tmp_path / "a.txt"))
     before = pa.total_allocated_bytes()
-    [batch] = reader.batches(span)
+    [batch] = documents(reader, span, WHOLE)
     assert batch.texts.nbytes > 200_000_000
     assert pa.total_allocated_bytes() - before < 1_000_000
 

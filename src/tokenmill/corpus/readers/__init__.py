@@ -1,28 +1,19 @@
-"""Readers, one module per kind of input. A reader cuts an input into spans and yields Arrow text.
-
-A reader does not decide what happens to a bad row: it yields null in its place and the reason in
-`bad`; encode/mill.py counts, quarantines or stops. A reader knows nothing about tokens.
+"""Readers, one module per kind of input. A reader cuts an input into spans and yields their rows as
+Arrow columns (corpus/rows.py). It knows nothing about tokens, and decides nothing about a row.
 
     parquet.py  arrow.py  jsonl.py  delimited.py (CSV, TSV)  text.py    the kinds, each a Reader
     naming.py           how to read a file, by its name; advice if no reader takes it
-    rows.py             raw Arrow arrays -> valid UTF-8 rows -> numbered batches of even size
-    row_text.py         a row's text in a table: a column (column.py), a list of strings (lists.py)
-                        or a template of columns (where/template.py)
-    choice.py           which rows of a table go in (--where, --sample); sample.py for any file
-    kept_columns.py     columns that are kept beside the tokens (--keep); json_kept.py for JSON
   parquet
-    row_groups.py       which rows and row groups go in; their columns in bounded memory
     parquet_pages.py    how many rows of a column can safely be decoded at once
   arrow
     ipc.py              the messages of an Arrow IPC file or stream
   jsonl, csv, text
-    bytestream.py       bytes of a span, decompressed; signature.py checks the first bytes
-    decompression.py    compressed streams; members.py
+    bytestream.py       inputs opened; bytes of a span, decompressed; the first bytes are checked
+    decompression.py    compressed streams
     byte_cuts.py        where a file of bytes can be cut
-    jsonrows.py         a block of JSON lines -> rows; json_array.py one array
-    json_choice.py      which lines go in (--where)
+    json_values.py      a block of JSON lines, or of elements, as typed columns
+    json_array.py       the elements of one array
     records.py          where the records of a CSV file end
-  native.py             inputs opened for pyarrow: files, and objects in ranges
 
 Measured (AMD EPYC, pyarrow 26, FineWeb English, page cache warm, a machine busy with other work):
 MB of text per second of one thread's CPU time, for all the work of the reader. The encoder takes
@@ -36,23 +27,22 @@ MB of text per second of one thread's CPU time, for all the work of the reader. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from os.path import splitext
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tokenmill.corpus.spans import Input, Span
-from tokenmill.errors import ConfigError, unknown_name
+from tokenmill.errors import unknown_name
 from tokenmill.plugins import loaded_plugin, plugin_names
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
-
     from tokenmill.config import Config
+    from tokenmill.corpus.columns import SourceSchema
+    from tokenmill.corpus.rows import Rows
 
 KINDS: Final = ("parquet", "arrow", "jsonl", "csv", "tsv", "text")
+EVEN_KINDS: Final = ("jsonl", "text")  # their readers yield rows in batches of even size
 BYTE_KINDS: Final = ("jsonl", "csv", "tsv", "text")  # spans are bytes; files may be compressed
 COMPRESSED_TEXT_RATIO: Final = 3  # text : compressed bytes, for estimates
 GROUP: Final = "tokenmill.readers"  # the entry points of plugins
@@ -132,41 +122,16 @@ class ReadOptions:
         return self.where is not None or self.sample is not None
 
 
-@dataclass(frozen=True, slots=True)
-class TextBatch:
-    """Consecutive rows of a span. `texts[i]` is row `first_row + i` of the span, counted from 0,
-    unless rows were left out.
-
-    `texts` is a `large_string` array of valid UTF-8, with null for null and bad rows. It may be a
-    slice of a larger array (`texts.offset` is not always 0) or in a memory-mapped file, and the
-    bytes beneath a null are unspecified.
-
-    If rows were left out (--where, --sample), `positions` says which of the batch's `num_rows` rows
-    have a text here; there may be none.
-    """
-
-    texts: pa.LargeStringArray
-    first_row: int
-    bad: Mapping[int, str] = field(default_factory=dict)  # position in texts -> reason
-    num_replaced: int = 0  # rows in which something was replaced by U+FFFD
-    positions: npt.NDArray[np.int64] | None = None  # None: all rows
-    num_covered: int | None = None  # None: as many as texts
-    kept: pa.StructArray | None = None  # columns of the rows of `texts` (--keep)
-
-    @property
-    def num_rows(self) -> int:
-        """The number of rows that the batch covers, including those that were left out."""
-        return len(self.texts) if self.num_covered is None else self.num_covered
-
-    @property
-    def rows(self) -> npt.NDArray[np.int64]:
-        """The position of each text among the rows that the batch covers."""
-        import numpy as np
-
-        return np.arange(len(self.texts)) if self.positions is None else self.positions
-
-
 class Reader(Protocol):
+    """Cuts inputs of one kind into spans, and yields their rows with the columns that options ask
+    for. What the options mean for a row, and most of what is wrong with one, is not its business:
+    that is done by corpus/rows.py, for all kinds alike."""
+
+    options: ReadOptions
+
+    def schema(self, source: Input) -> SourceSchema | None:
+        """The input's columns; None: it has no columns, but text."""
+
     def spans(self, source: Input) -> list[Span]:
         """Cut an input, at plan time. Raises InputError/ConfigError for anything certain to fail.
 
@@ -174,11 +139,12 @@ class Reader(Protocol):
         The spans cover all rows, in order; an input without rows has no spans.
         """
 
-    def batches(self, span: Span) -> Iterator[TextBatch]:
-        """The span's rows in order, in batches of about `batch_bytes`, in bounded memory.
+    def rows(self, span: Span) -> Iterator[Rows]:
+        """The span's rows in order, numbered from 0, in bounded memory, with the columns that
+        `columns.asked` lists, or as texts. Raises InputError for a broken file: a truncated stream
+        never counts as the end of the data.
 
-        The rows do not depend on `span_bytes` or `batch_bytes`. Raises InputError for a broken
-        file: a truncated stream never counts as the end of the data.
+        May leave out rows that --where and --sample certainly leave out.
         """
 
     def place(self, span: Span, row: int) -> str:
@@ -232,17 +198,6 @@ def reader_for(kind: str, options: ReadOptions) -> Reader:
 
         return TextReader(options)
     if kind in plugin_names(GROUP):
-        if options.filters_rows or options.template is not None or options.lists is not None:
-            raise ConfigError(
-                f"the reader {kind!r} comes from a plugin, which does not support --where, "
-                "--sample, --template and --lists",
-                hint="leave them out, or write the rows to keep as a .jsonl file first",
-            )
-        if options.keep:
-            raise ConfigError(
-                f"the reader {kind!r} comes from a plugin, which does not support --keep",
-                hint="--keep '' keeps the file and row of each document",
-            )
         found: Reader = loaded_plugin(GROUP, kind)(options)
         return found
     raise unknown_name("input format", kind, kinds())

@@ -12,12 +12,13 @@ pyarrow cannot select columns of a single message; in a compressed file, only th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions, TextBatch
-from tokenmill.corpus.readers.choice import RowChoice
+from tokenmill.corpus.columns import Field, SourceSchema, required_fields
+from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions
+from tokenmill.corpus.readers.bytestream import native_file
 from tokenmill.corpus.readers.ipc import (
     FEATHER_V1_MAGIC,
     FILE_MAGIC,
@@ -26,21 +27,7 @@ from tokenmill.corpus.readers.ipc import (
     BatchIndex,
     batch_index_of,
 )
-from tokenmill.corpus.readers.kept_columns import (
-    KeptColumns,
-    field_of,
-    kept_columns,
-    raw_of,
-    table_schema,
-)
-from tokenmill.corpus.readers.native import native_file
-from tokenmill.corpus.readers.row_text import RowText
-from tokenmill.corpus.readers.rows import (
-    Raw,
-    place_in_table,
-    text_batches,
-    without_row_numbers,
-)
+from tokenmill.corpus.rows import Rows, place_in_table, table_rows, without_row_numbers
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, NetworkError
 
@@ -56,9 +43,9 @@ class ArrowReader:
             expect([(0, source.num_bytes)])
             is_file = _is_file(file, source.name)
             found = batch_index_of(file, source.name, is_file)
-            self._included(found.schema, source.name)
+            fields = required_fields(SourceSchema(found.schema), self.options, source.name)
             if is_file:
-                num_batches = self._file_reader(file, source.name).num_record_batches
+                num_batches = _file_reader(file, source.name, fields).num_record_batches
                 if num_batches != len(found.batches):
                     raise InputError(
                         f"{source.name}: the footer lists {num_batches} record batches, "
@@ -67,13 +54,30 @@ class ArrowReader:
             spans = [span for span in self._spans(source, found, is_file) if span.num_rows]
             return without_row_numbers(spans, self.options)
 
-    def kept_schema(self, source: Input) -> pa.Schema:
+    def schema(self, source: Input) -> SourceSchema:
         with native_file(source, is_mapped=True) as (file, _):
-            opened = pa.ipc.open_file if _is_file(file, source.name) else pa.ipc.open_stream
-            return table_schema(opened(file).schema, self.options.keep or (), source.name)
+            return SourceSchema(_schema_of(file, _is_file(file, source.name)))
 
-    def batches(self, span: Span) -> Iterator[TextBatch]:
-        return text_batches(span, self._raws(span), self.options)
+    def rows(self, span: Span) -> Iterator[Rows]:
+        path, num_read, first_row = span.input.name, 0, 0
+        with native_file(span.input, is_mapped=True) as (file, expect):
+            try:
+                is_file = _is_file(file, path)
+                if not is_file:
+                    expect([(span.start, span.stop)])
+                schema = SourceSchema(_schema_of(file, is_file))
+                fields = required_fields(schema, self.options, path)
+                for batch in self._batches(file, span, fields):
+                    yield table_rows(batch, first_row, fields, self.options)
+                    num_read, first_row = num_read + 1, first_row + len(batch)
+            except NetworkError:
+                raise
+            except READ_FAILURES as error:
+                unit = "record batch" if _is_file(file, path) else "byte"
+                raise InputError(
+                    f"{path}: record batch {num_read} from {unit} {span.start} on: {error}",
+                    hint="the file is damaged; fetch it again",
+                ) from error
 
     def place(self, span: Span, row: int) -> str:
         return place_in_table(span, row, self.options)
@@ -100,87 +104,46 @@ class ArrowReader:
             num_bytes += size
         return spans
 
-    def _raws(self, span: Span) -> Iterator[Raw]:
-        path = span.input.name
-        num_read = 0
-        with native_file(span.input, is_mapped=True) as (file, expect):
-            try:
-                if not _is_file(file, path):
-                    expect([(span.start, span.stop)])
-                for raw in self._chosen(span, self._batches(file, span)):
-                    yield raw
-                    num_read += 1
-            except NetworkError:
-                raise
-            except READ_FAILURES as error:
-                unit = "record batch" if _is_file(file, path) else "byte"
-                raise InputError(
-                    f"{path}: record batch {num_read} from {unit} {span.start} on: {error}",
-                    hint="the file is damaged; fetch it again",
-                ) from error
-
-    def _chosen(self, span: Span, batches: Iterator[pa.RecordBatch]) -> Iterator[Raw]:
-        row_text: RowText | None = None
-        choice: RowChoice | None = None
-        columns: KeptColumns | None = None
-        first_row = 0
-        for batch in batches:
-            row_text = row_text or RowText(batch.schema, self.options, span.input.name)
-            texts = row_text.of(batch)
-            columns = columns or kept_columns(batch.schema, self.options, span.input.name)
-            kept = None if columns is None else columns.of(batch)
-            if not self.options.filters_rows:
-                yield raw_of(texts, kept)
-                continue
-            choice = choice or RowChoice(batch.schema, span, self.options)
-            yield choice.among(first_row, len(batch), batch).of(texts, kept)
-            first_row += len(batch)
-
-    def _batches(self, file: pa.NativeFile, span: Span) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, file: pa.NativeFile, span: Span, fields: Mapping[str, Field]
+    ) -> Iterator[pa.RecordBatch]:
         """Record batches with the columns that are needed, and perhaps others."""
-        path = span.input.name
-        if _is_file(file, path):
-            reader = self._file_reader(file, path)
+        if _is_file(file, span.input.name):
+            reader = _file_reader(file, span.input.name, fields)
             for index in range(span.start, span.stop):
                 yield reader.get_batch(index)
             return
-        file.seek(0)
-        schema = pa.ipc.open_stream(file).schema
-        included = self._included(schema, path)
+        schema = _schema_of(file, is_file=False)
         file.seek(span.start)
         if span.start == 0:  # a whole stream with dictionaries: the first batch starts further on
-            yield from pa.ipc.open_stream(file, options=_only(included))
+            yield from pa.ipc.open_stream(file, options=_only(schema, fields))
             return
         while file.tell() < span.stop:
             yield pa.ipc.read_record_batch(pa.ipc.read_message(file), schema)
 
-    def _file_reader(self, file: pa.NativeFile, path: str) -> pa.RecordBatchFileReader:
-        try:
-            schema = pa.ipc.open_file(file).schema
-            return pa.ipc.open_file(file, options=_only(self._included(schema, path)))
-        except NetworkError:
-            raise
-        except READ_FAILURES as error:
-            raise InputError(
-                f"{path}: not a readable Arrow file: {error}",
-                hint="fetch it again if it was cut short, or leave it out",
-            ) from error
 
-    def _included(self, schema: pa.Schema, path: str) -> list[int]:
-        """The positions of the columns that are needed."""
-        fields = RowText(schema, self.options, path).fields
-        if self.options.where is not None:
-            from tokenmill.where.columns import fields_of
-            from tokenmill.where.parser import parsed
-
-            fields += fields_of(parsed(self.options.where), schema, path).values()
-        names = [field.names[0] for field in fields]
-        keep = self.options.keep or ()
-        names += [field_of(schema, column, path, keep).names[0] for column in keep]
-        return sorted({schema.get_field_index(name) for name in names})
+def _schema_of(file: pa.NativeFile, is_file: bool) -> pa.Schema:
+    file.seek(0)
+    return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(file).schema
 
 
-def _only(columns: list[int]) -> pa.ipc.IpcReadOptions:
+def _file_reader(
+    file: pa.NativeFile, path: str, fields: Mapping[str, Field]
+) -> pa.RecordBatchFileReader:
+    try:
+        return pa.ipc.open_file(file, options=_only(_schema_of(file, is_file=True), fields))
+    except NetworkError:
+        raise
+    except READ_FAILURES as error:
+        raise InputError(
+            f"{path}: not a readable Arrow file: {error}",
+            hint="fetch it again if it was cut short, or leave it out",
+        ) from error
+
+
+def _only(schema: pa.Schema, fields: Mapping[str, Field]) -> pa.ipc.IpcReadOptions:
+    """Reads only the columns that are needed."""
+    columns = sorted({schema.get_field_index(field.names[0]) for field in fields.values()})
     return pa.ipc.IpcReadOptions(included_fields=columns, use_threads=False)
 
 

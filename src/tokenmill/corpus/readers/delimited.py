@@ -14,30 +14,24 @@ corpus must be cut the same wherever it is, or a shuffle would give different by
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
 from tokenmill.arrays import binary_array_of, null_scalar, scalar
-from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions, TextBatch
-from tokenmill.corpus.readers.bytestream import chunks_of, head_of, is_counted_from_start
-from tokenmill.corpus.readers.choice import Chosen
-from tokenmill.corpus.readers.json_choice import choice_of
-from tokenmill.corpus.readers.kept_columns import KeptColumns, kept_columns, raw_of, table_schema
+from tokenmill.corpus.columns import AskedColumn, SourceSchema, asked, kept_values, require_columns
+from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions
+from tokenmill.corpus.readers.bytestream import UTF8_BOM, RowLines, chunks_of, head_of
+from tokenmill.corpus.readers.json_values import BadLine, require_kind, tested_array
 from tokenmill.corpus.readers.records import Record, RecordBlocks, records
-from tokenmill.corpus.readers.row_text import RowText
-from tokenmill.corpus.readers.rows import Raw, text_batches
-from tokenmill.corpus.readers.sample import Sampler, sampler_of
-from tokenmill.corpus.readers.signature import UTF8_BOM
+from tokenmill.corpus.rows import Rows
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError
-from tokenmill.where.columns import misspelled
-from tokenmill.where.parser import parsed
 
 _HEADER_BYTES = 1 << 20
 _CUT_BYTES = 4 << 20  # scanned at a time
@@ -60,16 +54,17 @@ class _Header:
     has_more: bool  # anything follows it
 
     @property
-    def schema(self) -> pa.Schema:
-        return pa.schema([(name, pa.string()) for name in self.names])
+    def schema(self) -> SourceSchema:
+        """Fields are text, which --where reads as what it is compared with."""
+        types = (pa.string(), pa.float64(), pa.bool_())
+        any_type = pa.dense_union([pa.field(str(type_), type_) for type_ in types])
+        return SourceSchema(pa.schema([(name, any_type) for name in self.names]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """Some records: the needed columns, as bytes; a bad record is null in all."""
-
-    batch: pa.RecordBatch
-    bad: dict[int, str]
+# These a float64 holds exactly, or as Python reads them.
+_PLAIN_NUMBER = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"
+_NOTHING: Mapping[int, str] = {}
+_Arrays = dict[str, pa.Array]  # of the file's columns, by their names
 
 
 class DelimitedReader:
@@ -83,16 +78,14 @@ class DelimitedReader:
             )
         self.options = options
         self._delimiter = delimiter.encode()
-        self._counted: tuple[Span, int, Iterator[int]] | None = None
+        self._lines = RowLines(functools.partial(_lines_of_rows, options, delimiter))
 
     def spans(self, source: Input) -> list[Span]:
-        header = self._header(source)
+        header = self.header(source)
         if header is None:
             return []
         self._require_divided(header, source)
-        RowText(header.schema, self.options, source.name)
-        if self.options.where is not None:
-            require_columns(self.options.where, header.names, source.name)
+        require_columns(header.schema, self.options, source.name)
         if source.compression:
             return [Span(source, 0, source.num_bytes, source.num_bytes * COMPRESSED_TEXT_RATIO)]
         edges = [0, source.num_bytes]
@@ -101,35 +94,25 @@ class DelimitedReader:
         spans = [Span(source, a, b, b - a) for a, b in itertools.pairwise(edges)]
         return spans if header.has_more else []
 
-    def batches(self, span: Span) -> Iterator[TextBatch]:
-        header = self._header(span.input)
+    def rows(self, span: Span) -> Iterator[Rows]:
+        header = self.header(span.input)
         if header is None:  # a compressed file without text
-            return iter(())
-        row_text = RowText(header.schema, self.options, span.input.name)
-        sampler = sampler_of(span, self.options)
-        kept = kept_columns(header.schema, self.options, span.input.name)
-        tables = self._tables(span, header, self._needed(row_text, kept))
-        raws = _raws(tables, row_text, kept, sampler, self.options)
-        return text_batches(span, raws, self.options)
+            return
+        require_columns(header.schema, self.options, span.input.name)
+        first_row = 0
+        for arrays, bad in self._tables(span, header):
+            rows = _rows(arrays, bad, first_row, self.options)
+            yield rows
+            first_row = rows.stop
 
-    def kept_schema(self, source: Input) -> pa.Schema:
-        """Fields have no types: they are kept as text."""
-        header = self._header(source)
-        schema = pa.schema([]) if header is None else header.schema
-        return table_schema(schema, self.options.keep or (), source.name)
+    def schema(self, source: Input) -> SourceSchema:
+        header = self.header(source)
+        return SourceSchema(pa.schema([])) if header is None else header.schema
 
     def place(self, span: Span, row: int) -> str:
-        # Rows are requested in order, so the records are parsed once, not once per bad row.
-        if self._counted is None or self._counted[0] != span or self._counted[1] > row:
-            self._counted = (span, 0, self._lines_of_rows(span))
-        _, first, lines = self._counted
-        line = next(itertools.islice(lines, row - first, None))
-        self._counted = (span, row + 1, lines)
-        if span.start and not is_counted_from_start(span):
-            return f"line {line} from byte {span.start} on"
-        return f"line {line}"
+        return self._lines.place(span, row)
 
-    def _header(self, source: Input) -> _Header | None:
+    def header(self, source: Input) -> _Header | None:
         """The first record; None for a file without records."""
         if source.num_bytes == 0 and not source.compression:
             return None
@@ -185,12 +168,6 @@ class DelimitedReader:
             hint=hint,
         )
 
-    def _needed(self, row_text: RowText, kept: KeptColumns | None) -> list[str]:
-        """The columns to read, each once."""
-        where = [] if self.options.where is None else parsed(self.options.where).columns
-        names = [*(field.path for field in row_text.fields), *(".".join(one) for one in where)]
-        return list(dict.fromkeys([*names, *(kept.paths if kept else ())]))
-
     def _cuts(self, source: Input, delimiter: bytes) -> list[int]:
         """Where the file is cut, with its ends; only its ends if finding cuts takes a parser."""
         target = span_bytes = self.options.span_bytes
@@ -208,70 +185,80 @@ class DelimitedReader:
         ends = [mark + one for one in ends]
         return [0, *(one for one in ends if one < source.num_bytes), source.num_bytes]
 
-    def _tables(self, span: Span, header: _Header, needed: list[str]) -> Iterator[_Table]:
+    def _tables(self, span: Span, header: _Header) -> Iterator[tuple[_Arrays, dict[int, str]]]:
+        """The columns that are asked for, as bytes, of blocks of records; and why records are bad,
+        which are null in all."""
         chunks = chunks_of(span.input, span.start, span.stop, self.options.batch_bytes)
         num_lines = 0
         if span.start == 0:
             chunks, num_lines = _without(chunks, header.num_bytes), header.num_lines
         blocks = RecordBlocks(chunks, header.delimiter, span.input, num_lines)
-        columns = [header.names.index(name) for name in needed]
+        names = dict.fromkeys(column.name for column in asked(self.options))
+        columns = {name: header.names.index(name) for name in names}
         for block in blocks:
             arrays = _parsed(block, header.delimiter, len(header.names), columns)
             if arrays is not None:
-                yield _Table(pa.RecordBatch.from_arrays(arrays, needed), {})
+                yield arrays, {}
             else:
                 found = records([block], header.delimiter, span.input)
-                yield _table(list(found), len(header.names), columns, needed)
+                yield _table(list(found), len(header.names), columns)
         if blocks.rest is not None:
             found = records(blocks.rest, header.delimiter, span.input, blocks.num_lines)
             for some in _gathered(found, self.options.batch_bytes):
-                yield _table(some, len(header.names), columns, needed)
-
-    def _lines_of_rows(self, span: Span) -> Iterator[int]:
-        header = self._header(span.input)
-        assert header is not None, "a span has records"
-        first, skipped = 0, 0
-        if span.start and is_counted_from_start(span):
-            before = chunks_of(span.input, 0, span.start, self.options.batch_bytes)
-            first = sum(chunk.count(b"\n") for chunk in before)
-        chunks = chunks_of(span.input, span.start, span.stop, self.options.batch_bytes)
-        if span.start == 0:
-            skipped = 1
-        found = records(chunks, header.delimiter, span.input)
-        for record in itertools.islice(found, skipped, None):
-            yield first + record.line
+                yield _table(some, len(header.names), columns)
 
 
-# Functions, not methods: a reader that keeps an unfinished generator must not be referenced by it.
+def _lines_of_rows(options: ReadOptions, delimiter: str, span: Span) -> Iterator[int]:
+    header = DelimitedReader(options, delimiter).header(span.input)
+    assert header is not None, "a span has records"
+    chunks = chunks_of(span.input, span.start, span.stop, options.batch_bytes)
+    found = records(chunks, header.delimiter, span.input)
+    for record in itertools.islice(found, 0 if span.start else 1, None):
+        yield record.line
 
 
-def _raws(
-    tables: Iterable[_Table],
-    row_text: RowText,
-    columns: KeptColumns | None,
-    sampler: Sampler | None,
-    options: ReadOptions,
-) -> Iterator[Raw]:
-    first_row = 0
-    for table in tables:
-        num_rows = len(table.batch)
-        texts = row_text.of(_with_nulls(table.batch) if options.template else table.batch)
-        kept = None if columns is None else columns.of(table.batch)
-        if options.filters_rows:
-            chosen = chosen_records(table.batch, table.bad, options)
-            if sampler is not None:
-                chosen = chosen.only(sampler.drawn(first_row, num_rows))
-            yield chosen.of(texts, kept)
-        elif table.bad:
-            yield Chosen(np.ones(num_rows, np.bool_), table.bad).of(texts, kept)
-        else:
-            yield raw_of(texts, kept)
-        first_row += num_rows
+def _rows(arrays: _Arrays, bad: dict[int, str], first_row: int, options: ReadOptions) -> Rows:
+    found: dict[str, pa.Array] = {}
+    unreadable: dict[str, dict[int, str]] = {}
+    for column in asked(options):
+        array, why = arrays[column.name], _NOTHING
+        if column.role in ("template", "where"):
+            array = _with_nulls(array)
+        if column.role == "where":
+            array, why = _tested(array, column, options.replace_bad_text)
+        elif column.role == "keep":
+            array, why = kept_values(array, column, options.replace_bad_text)
+        found[column.key] = array
+        unreadable[column.key] = {first_row + at: reason for at, reason in why.items()}
+    rejected = {first_row + at: reason for at, reason in bad.items()}
+    return Rows.of(found, first_row, rejected, unreadable)
+
+
+def _tested(
+    array: pa.LargeBinaryArray, column: AskedColumn, replace: bool
+) -> tuple[pa.Array, Mapping[int, str]]:
+    """Fields as what they are tested as; why others are not, by position."""
+    if not column.kinds or "text" in column.kinds:
+        return array, _NOTHING
+    if "a number" in column.kinds:
+        import pyarrow.compute as pc
+
+        if pc.all(pc.match_substring_regex(array, _PLAIN_NUMBER)).as_py() is not False:
+            return array.cast(pa.large_string()).cast(pa.float64()), _NOTHING
+    values = [_value(field, column.kinds, replace) for field in array.to_pylist()]
+    bad: dict[int, str] = {}
+    for at, value in enumerate(values):
+        try:
+            if value is not None:
+                require_kind(value, column)
+        except BadLine as why:
+            bad[at], values[at] = str(why), None
+    return tested_array(values, column), bad
 
 
 def _parsed(
-    block: bytes, delimiter: bytes, num_columns: int, columns: Sequence[int]
-) -> list[pa.Array] | None:
+    block: bytes, delimiter: bytes, num_columns: int, columns: Mapping[str, int]
+) -> _Arrays | None:
     """The columns of a block, parsed by pyarrow; None if it needs Python's parser."""
     if block.startswith(UTF8_BOM):  # here it is text, but pyarrow would drop it
         return None
@@ -288,34 +275,35 @@ def _parsed(
             convert_options=pyarrow.csv.ConvertOptions(
                 check_utf8=False,
                 column_types=dict.fromkeys(names, pa.large_binary()),
-                include_columns=[names[column] for column in columns],
+                include_columns=[names[column] for column in columns.values()],
                 strings_can_be_null=False,
             ),
         )
     except (pa.ArrowException, OverflowError):
         return None
-    return [column.combine_chunks() for column in table.columns]
+    found = (column.combine_chunks() for column in table.columns)
+    return dict(zip(columns, found, strict=True))
 
 
 def _table(
-    found: Sequence[Record], num_columns: int, columns: Sequence[int], names: Sequence[str]
-) -> _Table:
+    found: Sequence[Record], num_columns: int, columns: Mapping[str, int]
+) -> tuple[_Arrays, dict[int, str]]:
     bad: dict[int, str] = {}
     for row, record in enumerate(found):
         if record.problem is not None:
             bad[row] = record.problem
         elif len(record.fields) != num_columns:
             bad[row] = f"{len(record.fields)} fields where the header has {num_columns}"
-    arrays = [
-        binary_array_of(
+    arrays = {
+        name: binary_array_of(
             [
                 None if row in bad else record.fields[column].encode(errors="surrogateescape")
                 for row, record in enumerate(found)
             ]
         )
-        for column in columns
-    ]
-    return _Table(pa.RecordBatch.from_arrays(arrays, list(names)), bad)
+        for name, column in columns.items()
+    }
+    return arrays, bad
 
 
 def _is_divided(head: bytes, mark: str, source: Input) -> bool:
@@ -337,16 +325,12 @@ def _gathered(found: Iterable[Record], batch_bytes: int) -> Iterator[list[Record
         yield some
 
 
-def _with_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same with null for empty fields, which a template treats alike."""
+def _with_nulls(column: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
+    """The same with null for empty fields, which a template and --where treat alike."""
     import pyarrow.compute as pc
 
     nothing, zero = null_scalar(pa.large_binary()), scalar(0, pa.int64())
-    arrays = [
-        pc.if_else(pc.equal(pc.binary_length(column), zero), nothing, column)
-        for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
+    return pc.if_else(pc.equal(pc.binary_length(column), zero), nothing, column)
 
 
 def _without(chunks: Iterator[bytes], num_bytes: int) -> Iterator[bytes]:
@@ -361,35 +345,19 @@ def _shown(name: str) -> str:
     return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def chosen_records(batch: pa.RecordBatch, bad: dict[int, str], options: ReadOptions) -> Chosen:
-    """The records that satisfy --where, if it is given; the outcome of `bad` ones is unknown."""
-    if options.where is None:
-        return Chosen(np.ones(len(batch), np.bool_), bad)
-    choice = choice_of(parsed(options.where), options.replace_bad_text)
-    names = [".".join(one) for one in parsed(options.where).columns]
-    columns = [
-        [_value(field, types, options.replace_bad_text) for field in column.to_pylist()]
-        for column, types in ((batch.column(n), choice.types_of(n)) for n in names)
-    ]
-    rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-    return choice.among_objects(rows, bad)
-
-
-def _value(field: bytes | None, types: tuple[type, ...] | None, replace: bool) -> Any:
+def _value(field: bytes | None, kinds: Sequence[str], replace: bool) -> Any:
     """A field as the type it is tested as; as text or bytes if that fails."""
-    if not field:
+    if field is None:
         return None
     try:
         text = field.decode()
     except UnicodeDecodeError:
-        if not replace or types is None or str in types:
+        if not replace:
             return field
         text = field.decode(errors="replace")
-    if types is not None and int in types:
+    if "a number" in kinds:
         return _number(text)
-    if types is not None and bool in types:
-        return {"true": True, "false": False}.get(text.strip().lower(), text)
-    return text
+    return {"true": True, "false": False}.get(text.strip().lower(), text)
 
 
 def _number(text: str) -> int | float | str:
@@ -397,13 +365,3 @@ def _number(text: str) -> int | float | str:
         return int(text) if text.lstrip("+-").isdigit() and len(text) < 400 else float(text)
     except ValueError:
         return text
-
-
-def require_columns(where: str, names: Sequence[str], path: str) -> None:
-    """Raise ConfigError for a column that the header does not name, or tested as two types."""
-    expression = parsed(where)
-    for test in expression.tests:
-        if str(test.column) not in names:
-            what = f"{path}: no column {test.column.shown!r}"
-            raise misspelled(expression, test.column, names, what)
-    choice_of(expression, replace=False)  # refuses a column that is tested as two types

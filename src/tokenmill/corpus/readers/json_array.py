@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator
 
 from tokenmill.corpus.readers.bytestream import MAX_DOCUMENT_BYTES, head_of, too_long
-from tokenmill.corpus.readers.jsonrows import DECODER, WHITESPACE
+from tokenmill.corpus.readers.json_values import DECODER, WHITESPACE
 from tokenmill.corpus.spans import Input
 from tokenmill.errors import InputError
 

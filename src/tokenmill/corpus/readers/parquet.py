@@ -12,6 +12,10 @@ apache/arrow#43949), and an out-of-bounds write in the same code was fixed only 
 (apache/arrow#48311). The price of the map: if another process truncates the file, the reader dies
 of SIGBUS.
 
+When the plan is made, whole row groups are left out by the footer's statistics (--where). Of the
+others, the columns of --where are read first, and then the text of row groups in which a row goes
+in, unless the text itself is tested: other text is neither decoded nor fetched.
+
 The footer is not trusted: sizes that no honest writer produces are refused at plan time, and the
 number of rows read must match it. One case cannot be caught: pyarrow 26 aborts the process when a
 column's size statistics contradict its schema (`row_group(i).column(j)` throws a C++ exception).
@@ -23,31 +27,33 @@ from __future__ import annotations
 
 import itertools
 import mmap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokenmill.corpus.columns import AskedColumn, Field, SourceSchema, asked, required_fields
 from tokenmill.corpus.opening import ranged_file
-from tokenmill.corpus.readers import ReadOptions, TextBatch
-from tokenmill.corpus.readers.choice import Chosen, joined
-from tokenmill.corpus.readers.kept_columns import (
-    Kept,
-    KeptColumns,
-    kept_columns,
-    raw_of,
-    table_schema,
+from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.readers.parquet_pages import (
+    MAX_DECODED_ROWS,
+    READ_FAILURES,
+    chunk_of,
+    chunk_range,
+    decodable_rows,
 )
-from tokenmill.corpus.readers.parquet_pages import READ_FAILURES, chunk_of
-from tokenmill.corpus.readers.row_groups import Columns, GroupChoice, GroupReads, leaves_of
-from tokenmill.corpus.readers.row_text import RowText
-from tokenmill.corpus.readers.rows import (
-    Raw,
-    left_out,
+from tokenmill.corpus.rows import (
+    Rows,
+    joined,
+    passing,
     place_in_table,
-    text_batches,
+    sampler_of,
+    table_rows,
     without_row_numbers,
+    wrong_count,
 )
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, NetworkError
@@ -65,43 +71,96 @@ class ParquetReader:
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
 
-    def spans(self, source: Input) -> list[Span]:
-        with _opened(source) as (file, _):
-            columns = _text_columns(file, self.options, source.name)[1]
-            _check_sizes(file.metadata, columns.leaves, source)
-            groups = Span(source, 0, file.metadata.num_row_groups, 0)
-            choice = GroupChoice(file, groups, self.options) if self.options.filters_rows else None
-            spans = self._runs(file.metadata, columns.leaves, source, choice)
-            return without_row_numbers(spans, self.options)
-
-    def kept_schema(self, source: Input) -> pa.Schema:
+    def schema(self, source: Input) -> SourceSchema:
         with _opened(source) as (file, _):
             try:
-                return table_schema(file.schema_arrow, self.options.keep or (), source.name)
+                return SourceSchema(file.schema_arrow)
             except READ_FAILURES as error:
-                raise InputError(
-                    f"{source.name}: not a readable parquet schema: {error}"
-                ) from error
+                raise _unreadable_schema(source, error) from error
 
-    def batches(self, span: Span) -> Iterator[TextBatch]:
-        return text_batches(span, self._raws(span), self.options)
+    def spans(self, source: Input) -> list[Span]:
+        with _opened(source) as (file, _):
+            fields = self._fields(file, source)
+            texts = [column.key for column in asked(self.options) if _makes_text(column)]
+            leaves = _leaves_of(file.schema, [fields[key].path for key in texts])
+            _check_sizes(file.metadata, leaves, source)
+            is_ruled_out = self._by_statistics(file, fields, source)
+            spans = self._runs(file.metadata, leaves, source, is_ruled_out)
+            return without_row_numbers(spans, self.options)
+
+    def rows(self, span: Span) -> Iterator[Rows]:
+        if span.is_ruled_out:
+            yield Rows.left_out(0, span.num_rows or 0)
+            return
+        path = span.input.name
+        with (
+            _opened(span.input) as (file, ranged),
+            nullcontext(ranged) if ranged else _mapped(span.input) as data,
+        ):
+            fields = self._fields(file, span.input)
+            if span.stop > file.metadata.num_row_groups:
+                raise InputError(f"{path}: row group {span.stop - 1} is gone; the file has changed")
+            reads = _GroupReads(file, data, span, self.options, fields)
+            try:
+                yield from _rows(reads, asked(self.options))
+            except pa.ArrowException as error:
+                raise InputError(
+                    f"{path}: row groups {span.start} to {span.stop - 1}: {error}",
+                    hint="the file is damaged; fetch it again",
+                ) from error
 
     def place(self, span: Span, row: int) -> str:
         return place_in_table(span, row, self.options)
+
+    def _fields(self, file: pq.ParquetFile, source: Input) -> dict[str, Field]:
+        try:
+            return required_fields(SourceSchema(file.schema_arrow), self.options, source.name)
+        except READ_FAILURES as error:
+            raise _unreadable_schema(source, error) from error
+
+    def _by_statistics(
+        self, file: pq.ParquetFile, fields: dict[str, Field], source: Input
+    ) -> Callable[[int], bool]:
+        """Whether a row group's statistics show that none of its rows goes in."""
+        if self.options.where is None:
+            return lambda group: False
+        from tokenmill.corpus.readers.parquet_statistics import may_pass
+        from tokenmill.where.parser import parsed
+
+        expression, known = parsed(self.options.where), {}
+        for column in asked(self.options):
+            # The statistics of a struct's fields and of a list's elements are not its own. A path
+            # may be that of two leaves: a column named `a.b`, and the field b of a struct a.
+            field = fields[column.key]
+            leaves = _leaves_of(file.schema, [field.path])
+            paths = [file.schema.column(leaf).path for leaf in leaves]
+            if paths == [field.path] and not pa.types.is_nested(field.type):
+                known[column.key] = leaves[0]
+
+        def is_ruled_out(group: int) -> bool:
+            chunks = {
+                test.column.names: chunk_of(file.metadata, group, known[key], source.name)
+                for test in expression.tests
+                if (key := f"where:{test.column}") in known
+            }
+            num_rows = file.metadata.row_group(group).num_rows
+            return not may_pass(expression, num_rows, chunks)
+
+        return is_ruled_out
 
     def _runs(
         self,
         metadata: pq.FileMetaData,
         leaves: Sequence[int],
         source: Input,
-        choice: GroupChoice | None,
+        is_ruled_out: Callable[[int], bool],
     ) -> list[Span]:
         """Spans of row groups to read, and of row groups that are ruled out."""
         spans: list[Span] = []
         start = first_row = num_rows = num_bytes = 0
         was_out = False
         for group in range(metadata.num_row_groups):
-            is_out = choice is not None and choice.is_ruled_out(group)
+            is_out = is_ruled_out(group)
             chunks = [chunk_of(metadata, group, leaf, source.name) for leaf in leaves]
             size = 0 if is_out else sum(chunk.total_uncompressed_size for chunk in chunks)
             is_full = num_bytes + size > self.options.span_bytes or is_out != was_out
@@ -117,107 +176,153 @@ class ParquetReader:
         spans.append(Span(source, start, stop, num_bytes, first_row, num_rows))
         return [span for span in spans if span.num_rows]
 
-    def _raws(self, span: Span) -> Iterator[Raw]:
-        if span.is_ruled_out:
-            yield left_out(span.num_rows or 0)
-            return
-        path = span.input.name
-        with (
-            _opened(span.input) as (file, ranged),
-            nullcontext(ranged) if ranged else _mapped(span.input) as data,
-        ):
-            row_text, columns = _text_columns(file, self.options, path)
-            kept = kept_columns(file.schema_arrow, self.options, path)
-            if kept is not None:
-                columns = _columns(file, [*columns.names, *kept.paths])
-            if span.stop > file.metadata.num_row_groups:
-                raise InputError(f"{path}: row group {span.stop - 1} is gone; the file has changed")
-            reads = GroupReads(file, data, span, self.options.batch_bytes)
+
+def _makes_text(column: AskedColumn) -> bool:
+    return column.role in ("text", "template")
+
+
+def _rows(reads: _GroupReads, columns: Sequence[AskedColumn]) -> Iterator[Rows]:
+    groups = range(reads.span.start, reads.span.stop)
+    tested = [column for column in columns if column.role == "where"]
+    others = [column for column in columns if column.role != "where"]
+    texts = {column.names for column in columns if _makes_text(column)}
+    if not reads.options.filters_rows or texts <= {column.names for column in tested}:
+        reads.expect(groups, columns)
+        yield from reads.rows(0, groups, columns)
+        return
+    chosen = _chosen(reads, groups, tested)
+    ends = np.cumsum([reads.num_rows(group) for group in groups]).tolist()
+    starts = dict(zip(groups, [0, *ends], strict=False))
+    stops = dict(zip(groups, ends, strict=True))
+    wanted = {group for group in groups if len(chosen.between(starts[group], stops[group]))}
+    reads.expect(sorted(wanted), others)
+    for is_wanted, run in itertools.groupby(groups, wanted.__contains__):
+        some = list(run)
+        if is_wanted:
+            for rows in reads.rows(starts[some[0]], some, others):
+                own = chosen.between(rows.first_row, rows.stop)
+                found = rows.take(own.numbers - rows.first_row)
+                yield replace(found, rejected=own.rejected)
+        else:
+            yield Rows.left_out(starts[some[0]], stops[some[-1]] - starts[some[0]])
+
+
+def _chosen(reads: _GroupReads, groups: range, tested: Sequence[AskedColumn]) -> Rows:
+    """The numbers of all rows that go in, and which of them are rejected."""
+    if tested:
+        from tokenmill.where.parser import parsed
+
+        assert reads.options.where is not None
+        expression, replace_bad_text = parsed(reads.options.where), reads.options.replace_bad_text
+        reads.expect(groups, tested)
+        batches = reads.rows(0, groups, tested)
+        chosen = joined([passing(rows, expression, replace_bad_text) for rows in batches])
+    else:
+        chosen = Rows.of({}, 0, num_rows=sum(map(reads.num_rows, groups)))
+    sampler = sampler_of(reads.span, reads.options)
+    return chosen if sampler is None else sampler.drawn(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupReads:
+    """Reads a span's row groups. `data` is what `file` reads from: a memory map, or an object's
+    ranges."""
+
+    file: pq.ParquetFile
+    data: mmap.mmap | RangedFile
+    span: Span
+    options: ReadOptions
+    fields: dict[str, Field]
+
+    def num_rows(self, group: int) -> int:
+        return int(self.file.metadata.row_group(group).num_rows)
+
+    def expect(self, groups: Iterable[int], columns: Sequence[AskedColumn]) -> None:
+        """Announce what will be read next, in its order."""
+        if isinstance(self.data, RangedFile):
+            leaves = self._leaves(self._paths(columns))
+            chunks = (self._chunk(group, leaf) for group in groups for leaf in leaves)
+            self.data.expect(chunk_range(chunk) for chunk in chunks)
+
+    def rows(
+        self, first_row: int, groups: Sequence[int], columns: Sequence[AskedColumn]
+    ) -> Iterator[Rows]:
+        """The columns of row groups, of which the first begins with row `first_row`."""
+        paths, num_read = self._paths(columns), 0
+        own = {column.key: self.fields[column.key] for column in columns}
+        for some, batch_rows in self._reads(groups, self._leaves(paths)):
             try:
-                if self.options.filters_rows:
-                    raws = self._chosen(reads, row_text, columns, kept)
-                else:
-                    raws = self._all(reads, row_text, columns, kept)
-                yield from raws if span.num_rows is not None else _counted(raws, reads)
-            except pa.ArrowException as error:
+                for batch in self.file.iter_batches(
+                    batch_rows, row_groups=some, columns=paths, use_threads=False
+                ):
+                    yield table_rows(batch, first_row + num_read, own, self.options)
+                    num_read += len(batch)
+            except NetworkError:
+                raise
+            except READ_FAILURES as error:
+                which = f"{some[0]}" if len(some) == 1 else f"{some[0]}-{some[-1]}"
+                names = ", ".join(map(repr, paths))
                 raise InputError(
-                    f"{path}: row groups {span.start} to {span.stop - 1}: {error}",
+                    f"{self.span.input.name}: row group {which}: cannot decode column {names}: "
+                    f"{error}",
                     hint="the file is damaged; fetch it again",
                 ) from error
+        if num_read != (announced := sum(map(self.num_rows, groups))):
+            raise wrong_count(self.span, num_read, announced)
 
-    def _all(
-        self, reads: GroupReads, row_text: RowText, columns: Columns, kept: KeptColumns | None
-    ) -> Iterator[Raw]:
-        groups = range(reads.span.start, reads.span.stop)
-        reads.expect(groups, columns)
-        for batch in reads.batches(groups, columns):
-            yield raw_of(*_text_and_kept(batch, row_text, kept))
+    def _paths(self, columns: Sequence[AskedColumn]) -> list[str]:
+        """The columns to read, without those inside another one."""
+        found = list(dict.fromkeys(self.fields[column.key].path for column in columns))
+        return [one for one in found if not any(one.startswith(f"{other}.") for other in found)]
 
-    def _chosen(
-        self, reads: GroupReads, row_text: RowText, columns: Columns, kept: KeptColumns | None
-    ) -> Iterator[Raw]:
-        """The rows that go in. The text is read last, unless the expression tests it."""
-        span = reads.span
-        groups = range(span.start, span.stop)
-        choice = GroupChoice(reads.file, span, self.options)
-        deciding = Columns(choice.columns, choice.leaves)
-        decides_itself = set(row_text.columns) <= set(choice.columns)
-        if decides_itself and kept is not None:
-            deciding = _columns(reads.file, [*choice.columns, *kept.paths])
-        reads.expect(groups, deciding)
-        if decides_itself:
-            yield from _each_chosen(choice, row_text, kept, reads.batches(groups, deciding))
-            return
-        by_group = choice.by_group(reads.batches(groups, deciding))
-        wanted = {group for group in groups if by_group[group].is_in.any()}
-        reads.expect(sorted(wanted), columns)
-        for is_wanted, run in itertools.groupby(groups, wanted.__contains__):
-            some = list(run)
-            chosen = joined([by_group[group] for group in some])
-            if is_wanted:
-                batches = reads.batches(some, columns)
-                found = (_text_and_kept(batch, row_text, kept) for batch in batches)
-                yield from _parts_chosen(chosen, found)
-            else:
-                yield left_out(len(chosen.is_in))
+    def _leaves(self, paths: Iterable[str]) -> list[int]:
+        return _leaves_of(self.file.schema, paths)
 
+    def _reads(
+        self, groups: Iterable[int], leaves: Sequence[int]
+    ) -> Iterator[tuple[list[int], int]]:
+        """(row groups, rows per batch): small groups together, a large one in even batches."""
+        some: list[int] = []
+        num_bytes = num_rows = 0
+        limit = most_rows = min(MAX_DECODED_ROWS, self.span.num_rows or MAX_DECODED_ROWS)
+        for group in groups:
+            chunks = [self._chunk(group, leaf) for leaf in leaves]
+            size = sum(chunk.total_uncompressed_size for chunk in chunks)
+            if some and num_bytes + size > self.options.batch_bytes:
+                yield some, min(most_rows, self._batch_rows(num_bytes, num_rows))
+                some, num_bytes, num_rows = [], 0, 0
+                most_rows = limit
+            group_rows = self.num_rows(group)
+            some.append(group)
+            num_bytes += size
+            num_rows += group_rows
+            for chunk in chunks:
+                values_per_row = max(1, chunk.num_values // max(1, group_rows))  # of a list
+                most_values = decodable_rows(chunk, self.data, limit)
+                most_rows = min(most_rows, max(1, most_values // values_per_row))
+        if some:
+            yield some, min(most_rows, self._batch_rows(num_bytes, num_rows))
 
-def _columns(file: pq.ParquetFile, names: Iterable[str]) -> Columns:
-    """Columns by their paths, in this order, without those inside another one."""
-    found = list(dict.fromkeys(names))
-    outer = [one for one in found if not any(one.startswith(f"{other}.") for other in found)]
-    return Columns(outer, leaves_of(file.schema, outer))
+    def _batch_rows(self, num_bytes: int, num_rows: int) -> int:
+        num_batches = max(1, round(num_bytes / self.options.batch_bytes))
+        return max(1, -(-num_rows // num_batches))
 
-
-def _text_and_kept(
-    batch: pa.RecordBatch, row_text: RowText, kept: KeptColumns | None
-) -> tuple[pa.Array, Kept | None]:
-    return row_text.of(batch), None if kept is None else kept.of(batch)
+    def _chunk(self, group: int, leaf: int) -> pq.ColumnChunkMetaData:
+        return chunk_of(self.file.metadata, group, leaf, self.span.input.name)
 
 
-def _each_chosen(
-    choice: GroupChoice,
-    row_text: RowText,
-    kept: KeptColumns | None,
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[Raw]:
-    """The text of batches that hold all columns."""
-    first_row = 0
-    for batch in batches:
-        yield choice.among(first_row, batch).of(*_text_and_kept(batch, row_text, kept))
-        first_row += len(batch)
+def _leaves_of(schema: pq.ParquetSchema, columns: Iterable[str]) -> list[int]:
+    """The numbers, in the footer, of the leaf columns of these columns."""
+    paths = [schema.column(i).path for i in range(len(schema))]
+    return [
+        i
+        for i, path in enumerate(paths)
+        if any(f"{path}.".startswith(f"{column}.") for column in columns)
+    ]
 
 
-def _parts_chosen(chosen: Chosen, found: Iterable[tuple[pa.Array, Kept | None]]) -> Iterator[Raw]:
-    """The text of arrays that together have the rows of `chosen`."""
-    start = 0
-    for array, kept in found:
-        stop = start + len(array)
-        part = chosen.part(start, stop)
-        if len(part.is_in) != len(array):
-            break  # too many rows: the caller's count will show it
-        yield part.of(array, kept)
-        start = stop
+def _unreadable_schema(source: Input, error: Exception) -> InputError:
+    return InputError(f"{source.name}: not a readable parquet schema: {error}")
 
 
 @contextmanager
@@ -251,31 +356,6 @@ def _mapped(source: Input) -> Iterator[mmap.mmap]:
         raise InputError(f"{source.name}: cannot be read: {error}") from error
     with data:
         yield data
-
-
-def _text_columns(file: pq.ParquetFile, options: ReadOptions, path: str) -> tuple[RowText, Columns]:
-    """What makes the text of a row, and the columns to read for it."""
-    try:
-        row_text = RowText(file.schema_arrow, options, path)
-        return row_text, Columns(row_text.columns, leaves_of(file.schema, row_text.columns))
-    except READ_FAILURES as error:
-        raise InputError(f"{path}: not a readable parquet schema: {error}") from error
-
-
-def _counted(raws: Iterable[Raw], reads: GroupReads) -> Iterator[Raw]:
-    """The same; raises InputError if the number of rows differs from the footer's."""
-    num_rows = 0
-    for raw in raws:
-        num_rows += len(raw.array) if raw.positions is None else raw.num_covered
-        yield raw
-    groups = range(reads.span.start, reads.span.stop)
-    expected = sum(reads.file.metadata.row_group(group).num_rows for group in groups)
-    if num_rows != expected:
-        raise InputError(
-            f"{reads.span.input.name}: read {num_rows} rows where the file announces {expected}, "
-            f"from row {reads.span.first_row} on",
-            hint="the file is damaged or has changed; fetch it again",
-        )
 
 
 def _check_sizes(metadata: pq.FileMetaData, leaves: Sequence[int], source: Input) -> None:

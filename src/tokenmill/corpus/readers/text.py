@@ -18,19 +18,19 @@ import numpy as np
 import pyarrow as pa
 
 from tokenmill.arrays import binary_array_of
-from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions, TextBatch
+from tokenmill.corpus.columns import SourceSchema, require_columns
+from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions
 from tokenmill.corpus.readers.byte_cuts import cut_spans
 from tokenmill.corpus.readers.bytestream import (
     MAX_DOCUMENT_BYTES,
+    UTF8_BOM,
     chunks_of,
     head_of,
     is_counted_from_start,
+    native_file,
     too_long,
 )
-from tokenmill.corpus.readers.native import native_file
-from tokenmill.corpus.readers.rows import Rows, checked_rows, numbered
-from tokenmill.corpus.readers.sample import sampled, sampler_of
-from tokenmill.corpus.readers.signature import UTF8_BOM
+from tokenmill.corpus.rows import Rows
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError
 
@@ -46,11 +46,7 @@ class TextReader:
             raise ConfigError("the separator is empty", hint=r"--separator '\n\n'")
 
     def spans(self, source: Input) -> list[Span]:
-        if self.options.where is not None:
-            raise ConfigError(
-                f"{source.name}: plain text has no columns, so --where has nothing to test",
-                hint="leave --where out, or give the text as .jsonl or .parquet",
-            )
+        require_columns(None, self.options, source.name)
         head_of(source)
         if self.separator is not None and not source.compression:
             return cut_spans(source, self.separator, self.options.span_bytes)
@@ -58,16 +54,14 @@ class TextReader:
         num_rows = 1 if self.separator is None else None
         return [Span(source, 0, source.num_bytes, text_bytes, 0, num_rows)]
 
-    def kept_schema(self, source: Input) -> pa.Schema:
-        if self.options.keep:
-            raise ConfigError(
-                f"{source.name}: plain text has no columns, so --keep has nothing to keep",
-                hint="--keep '' keeps the file and row of each document",
-            )
-        return pa.schema([])
+    def schema(self, source: Input) -> SourceSchema | None:
+        return None
 
-    def batches(self, span: Span) -> Iterator[TextBatch]:
-        return numbered(span, sampled(self._rows(span), sampler_of(span, self.options)))
+    def rows(self, span: Span) -> Iterator[Rows]:
+        first_row = 0
+        for texts in self._texts(span):
+            yield Rows.of_texts(texts, first_row, self.options.replace_bad_text)
+            first_row += len(texts)
 
     def place(self, span: Span, row: int) -> str:
         if self.separator is None:
@@ -79,16 +73,14 @@ class TextReader:
             self._counted = (span, sum(map(len, before)))
         return f"document {self._counted[1] + row + 1}"
 
-    def _rows(self, span: Span) -> Iterator[Rows]:
-        replace = self.options.replace_bad_text
+    def _texts(self, span: Span) -> Iterator[pa.LargeBinaryArray]:
         if self.separator is not None:
             for documents in self._documents(span.input, span.start, span.stop):
-                yield checked_rows(_array_of(documents), replace)
+                yield _array_of(documents)
         elif span.input.compression:
-            document = self._whole(span.input)
-            yield checked_rows(_array_of([document]), replace)
+            yield _array_of([self._whole(span.input)])
         else:
-            yield from self._mapped(span, replace)
+            yield _one_row(self._mapped(span))
 
     def _documents(self, source: Input, start: int, stop: int) -> Iterator[list[bytes]]:
         """Documents in lists of about `batch_bytes`; `stop` is the end of the file or right after a
@@ -131,8 +123,8 @@ class TextReader:
                 raise too_long(source, "the document", 0)
         return b"".join(parts)
 
-    def _mapped(self, span: Span, replace: bool) -> Iterator[Rows]:
-        """The whole file as one row in a memory map; an object as one row in memory."""
+    def _mapped(self, span: Span) -> pa.Buffer:
+        """The whole file in a memory map; an object in memory."""
         with native_file(span.input, is_mapped=True) as (file, expect):
             expect([(span.start, span.stop)])
             content = file.read_buffer() if file.size() else pa.py_buffer(b"")
@@ -140,9 +132,8 @@ class TextReader:
             raise InputError(
                 f"{span.input.name}: has {content.size} bytes, had {span.stop}: it has changed"
             )
-        if content.slice(0, min(3, content.size)).to_pybytes() == UTF8_BOM:
-            content = content.slice(3)
-        yield checked_rows(_one_row(content), replace)
+        is_marked = content.slice(0, min(3, content.size)).to_pybytes() == UTF8_BOM
+        return content.slice(3) if is_marked else content
 
 
 def _array_of(documents: list[bytes]) -> pa.LargeBinaryArray:

@@ -21,13 +21,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import mask
 from tokenmill.config import Config
 from tokenmill.corpus.hub_inputs import input_of
 from tokenmill.corpus.hub_names import SCHEME, HubSource
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.planning import make_plan
-from tokenmill.corpus.readers import Reader, TextBatch, reader_for
+from tokenmill.corpus.readers import Reader, reader_for
+from tokenmill.corpus.rows import Rows, documents
 from tokenmill.corpus.source_files import inputs_of
 from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.dataset.kept_rows import kept_value
@@ -35,7 +35,8 @@ from tokenmill.dataset.made_with import made_with_of
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest, ManifestInput
 from tokenmill.encode.documents import held_out
 from tokenmill.encode.job import Job
-from tokenmill.encode.mill import DocumentTexts, document_texts
+from tokenmill.encode.kept_file import KEPT
+from tokenmill.encode.mill import SpanDocuments, documents_in
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.encode.seen_texts import SeenTexts
 from tokenmill.errors import ConfigError, InputError, IntegrityError, NetworkError
@@ -62,18 +63,21 @@ class NotAtHand(Exception):
 class SplitTexts:
     """The documents of some consecutive rows that belong to one split."""
 
-    texts: pa.LargeStringArray
-    rows: npt.NDArray[np.int64]  # of the span
+    rows: Rows
     span: Span
     reader: Reader
-    columns: pa.StructArray | None  # of --keep
+
+    @property
+    def texts(self) -> pa.LargeStringArray:
+        return self.rows.texts
 
     def kept(self, position: int) -> dict[str, Any]:
         """What should be kept of a document."""
-        return {} if self.columns is None else kept_value(self.columns[position])
+        keys = [key for key in self.rows.keys if key.startswith(KEPT)]
+        return {key.removeprefix(KEPT): kept_value(self.rows[key][position]) for key in keys}
 
     def place(self, position: int) -> str:
-        where = self.reader.place(self.span, int(self.rows[position]))
+        where = self.reader.place(self.span, int(self.rows.numbers[position]))
         return f"{self.span.input.name}, {where}"
 
 
@@ -128,27 +132,28 @@ class Corpus:
         if self.index_of(index) != index:
             slice_ = self._shortened(slice_)
         for found in self._documents(slice_, self._seen):
-            num_bad, num_copies = len(found.bad), len(found.copies)
+            num_bad, num_copies = len(found.rows.rejected), len(found.copies)
             rest = Counts(
                 num_written=len(found.texts), num_quarantined=num_bad, num_duplicates=num_copies
             )
             yield self._split(found), found.counts + rest
 
-    def _documents(self, slice_: Slice, seen: SeenTexts | None) -> Iterator[DocumentTexts]:
+    def _documents(self, slice_: Slice, seen: SeenTexts | None) -> Iterator[SpanDocuments]:
         for span in slice_.spans:
-            reader = reader_for(span.input.kind, self._job.read_of(span.input))
-            for batch in reader.batches(span):
-                skipped = self._skipped(span, reader, batch)
-                found = document_texts(self._job, span, reader, batch, skipped)
+            options = self._job.read_of(span.input)
+            reader = reader_for(span.input.kind, options)
+            for rows in documents(reader, span, options):
+                skipped = self._skipped(span, reader, rows)
+                found = documents_in(self._job, span, reader, rows, skipped)
                 yield found if seen is None else found.without_copies(seen)
 
-    def _skipped(self, span: Span, reader: Reader, batch: TextBatch) -> dict[int, str]:
+    def _skipped(self, span: Span, reader: Reader, rows: Rows) -> dict[int, str]:
         """Rows that were quarantined, some because a worker died of them."""
         places = self._quarantined.get(span.input.label)
         if not places:
             return {}
-        rows = (batch.first_row + batch.rows).tolist()
-        return {row: "quarantined" for row in rows if reader.place(span, row) in places}
+        numbers = rows.numbers.tolist()
+        return {row: "quarantined" for row in numbers if reader.place(span, row) in places}
 
     def _shortened(self, slice_: Slice) -> Slice:
         """The last slice up to its last document."""
@@ -157,20 +162,19 @@ class Corpus:
         for number, span in enumerate(slice_.spans):
             for found in self._documents(Slice(slice_.index, (span,)), seen):
                 if 0 < left <= len(found.rows):
-                    head = replace(span, max_rows=int(found.rows[left - 1]) + 1)
+                    head = replace(span, max_rows=int(found.rows.numbers[left - 1]) + 1)
                     return Slice(slice_.index, (*slice_.spans[:number], head))
                 left -= len(found.rows)
         return slice_
 
-    def _split(self, found: DocumentTexts) -> tuple[SplitTexts, SplitTexts]:
+    def _split(self, found: SpanDocuments) -> tuple[SplitTexts, SplitTexts]:
         is_val = np.zeros(len(found.texts), np.bool_)
         if self.config.val_fraction:
             is_val = held_out(found.texts, self.config.val_fraction, self.config.seed)
 
         def only(flags: npt.NDArray[np.bool_]) -> SplitTexts:
-            kept = None if found.kept is None else found.kept.filter(mask(flags))
-            texts, rows = found.texts.filter(mask(flags)), found.rows[flags]
-            return SplitTexts(texts, rows, found.span, found.reader, kept)
+            rows = found.rows.documents(np.flatnonzero(flags))
+            return SplitTexts(rows, found.span, found.reader)
 
         return only(~is_val), only(is_val)
 

@@ -20,15 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokenmill.arrays import numbers_of
 from tokenmill.corpus.readers import (
     BYTE_KINDS,
     Reader,
     ReadOptions,
-    TextBatch,
     compression_of,
     reader_for,
 )
+from tokenmill.corpus.rows import Rows, documents
 from tokenmill.corpus.spans import HUB_SCHEME, Input, Span
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import Manifest
@@ -179,9 +178,11 @@ def _row_by_place(manifest: Manifest, kept: dict[str, Any], sources: Sequence[st
         raise NotAtHand(f"its kept row names the source {source!r}, which the manifest does not")
     [here] = located_inputs([entry], sources, {entry.source: config.input_format})
     is_list = config.lists == "documents"
-    reader = reader_for(here.kind, replace(ReadOptions.of(config), keep=() if is_list else None))
+    options = replace(ReadOptions.of(config), keep=() if is_list else None)
+    reader = reader_for(here.kind, options)
     span = _span_of(reader, here, row, byte)
-    found = list(_texts_of(reader.batches(span), row - span.first_row, str(file), is_list))
+    parts = documents(reader, span, options)
+    found = list(_texts_of(parts, row - span.first_row, str(file), is_list))
     if not found:
         raise NotAtHand(f"{file} has no document in row {row:,} now")
     what = f"row {row}" if is_list else reader.place(span, row - span.first_row)
@@ -198,26 +199,18 @@ def _span_of(reader: Reader, source: Input, row: int, byte: int) -> Span:
     return spans[-1]
 
 
-def _texts_of(batches: Iterator[TextBatch], row: int, file: str, is_list: bool) -> Iterator[str]:
+def _texts_of(parts: Iterator[Rows], row: int, file: str, is_list: bool) -> Iterator[str]:
     """The texts of row number `row` of a span; those of a list may be in several batches."""
     budget, is_found = _ReadBudget(), False
-    for batch in batches:
-        numbers = _numbers(batch)
+    for rows in parts:
+        numbers = rows.file_rows
         for at in np.flatnonzero(numbers == row).tolist():
             is_found = True
-            if batch.texts[at].is_valid:
-                yield batch.texts[at].as_py()
+            if rows.texts[at].is_valid:
+                yield rows.texts[at].as_py()
         if (is_found and not is_list) or (len(numbers) and numbers[-1] > row):
             return
-        budget.spend(batch.texts.nbytes, file)
-
-
-def _numbers(batch: TextBatch) -> Any:
-    """The row, in the span, of each text of a batch."""
-    kept = batch.kept
-    if kept is not None and kept.type.get_field_index("_row") >= 0:
-        return numbers_of(kept.field("_row"))
-    return batch.first_row + batch.rows
+        budget.spend(rows.texts.nbytes, file)
 
 
 class _ReadBudget:
@@ -279,7 +272,7 @@ def _row_by_slice(index: DocumentIndex, corpus: Corpus, document: Document) -> S
         if position < len(some.texts):
             source = some.span.input
             text = some.texts[position].as_py()
-            place = some.reader.place(some.span, int(some.rows[position]))
+            place = some.reader.place(some.span, int(some.rows.numbers[position]))
             return SourceRow(source.source, shown_name(source.name), place, (text,))
         position -= len(some.texts)
         budget.spend(sum(one.texts.nbytes for one in pair), some.span.input.name)
