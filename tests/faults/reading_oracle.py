@@ -6,10 +6,11 @@ from __future__ import annotations
 import bz2
 import csv
 import io
+import itertools
 import json
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,16 +93,18 @@ def _without_surrogates(text: Any) -> Any:
 
 
 def _records(data: bytes, delimiter: str) -> Iterator[Any]:
-    """Records by the names of the header; None for a bad one."""
-    lines = io.StringIO(data.decode(errors="surrogateescape"), newline="\n")
-    reader = csv.reader(lines, delimiter=delimiter)
+    """Records by the names of the header; None for a bad one, which ends where it would without
+    the carriage returns that Python refuses. A reader is not used again after an error: it would
+    put what it has seen of the record into the next one."""
+    lines = io.StringIO(data.decode(errors="surrogateescape"), newline="\n").readlines()
     header: list[str] | None = None
-    while True:
+    at = 0
+    while at < len(lines):
         try:
-            fields = next(reader)
-        except StopIteration:
-            return
+            fields, at = _record(itertools.islice(lines, at, None), delimiter, at)
         except csv.Error:
+            some = (line[:-2].replace("\r", " ") + line[-2:] for line in lines[at:])
+            _, at = _record(some, delimiter, at)
             yield None
             continue
         if header is None:
@@ -109,6 +112,13 @@ def _records(data: bytes, delimiter: str) -> Iterator[Any]:
         elif fields:
             is_whole = len(fields) == len(header)
             yield dict(zip(header, fields, strict=True)) if is_whole else None
+
+
+def _record(lines: Iterable[str], delimiter: str, at: int) -> tuple[list[str], int]:
+    """The first record of some lines, and the number of the line after it."""
+    reader = csv.reader(lines, delimiter=delimiter)
+    fields = next(reader)
+    return fields, at + reader.line_num
 
 
 def _line(line: bytes) -> Any:
