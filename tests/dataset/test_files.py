@@ -134,3 +134,23 @@ def test_objects_when_several_are_held_then_no_more_than_fit(monkeypatch):
         assert asked == ["memory://here/a"]
     with files.held("b"):
         assert asked == ["memory://here/a", "memory://here/b"]
+
+
+def test_objects_when_read_in_order_from_the_middle_on_then_nothing_before_it_is_fetched(
+    monkeypatch,
+):
+    """As `verify` reads the pieces of a large shard."""
+    asked: list[tuple[int, int]] = []
+
+    def fetch(store: ObjectStore, url: str, ranges: list[tuple[int, int]]) -> list[bytes]:
+        asked.extend(ranges)
+        return [bytes(stop - start) for start, stop in ranges]
+
+    monkeypatch.setattr(ObjectStore, "fetch", fetch)
+    size, start = 400 << 20, 256 << 20
+    with ObjectFiles("memory://here", {"large": Stat(size, "")}).in_order("large") as file:
+        file.seek(start)
+        assert len(file.read(10 << 20)) == 10 << 20
+    assert all(stop - first <= 4 << 20 for first, stop in asked)
+    assert min(first for first, _ in asked) >= start - (4 << 20)
+    assert max(stop for _, stop in asked) <= start + (52 << 20)

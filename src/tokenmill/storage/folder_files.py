@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import IntegrityError
+from tokenmill.storage.local import stat_of
 from tokenmill.storage.store import store_of
 
 
@@ -67,8 +68,7 @@ class FolderFiles:
         return [plain[name] if name in plain else self.size(name) for name in names]
 
     def stamp(self, name: str) -> str:
-        found = os.stat(self._inside(name))
-        return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}"
+        return stat_of(os.stat(self._inside(name))).tag
 
     def local_path(self, name: str) -> str:
         path = self._inside(name)

@@ -71,7 +71,7 @@ class ObjectFiles:
 
     def in_order(self, name: str) -> IO[bytes]:
         file = self._file(name)
-        file.expect([(0, file.num_bytes)])
+        file.expect([(0, file.num_bytes)], is_begun=False)
         return cast("IO[bytes]", file)
 
     def array(

@@ -127,11 +127,13 @@ class RangedFile(io.RawIOBase):
         self._expected: collections.deque[Range] = collections.deque()
         self._begun: collections.deque[_Piece] = collections.deque()
 
-    def expect(self, ranges: Iterable[Range]) -> None:
-        """Announce the next reads in their order, and start to prefetch them."""
+    def expect(self, ranges: Iterable[Range], is_begun: bool = True) -> None:
+        """Announce the next reads in their order, and start to prefetch them: now, or, because the
+        first may be anywhere, after the first read."""
         self._expected = collections.deque(_blocks(self._clipped(ranges)))
         self._begun.clear()
-        self._begin()
+        if is_begun:
+            self._begin()
 
     def prefetch(self, start: int, stop: int) -> None:
         """Start to fetch a range, unless it is cached, for the object's next reader."""
@@ -220,9 +222,12 @@ class RangedFile(io.RawIOBase):
             if piece.holds(position):
                 return piece
         while any(first <= position < last for first, last in self._expected):
-            self._begun.append(_Piece(self.fetch, *self._expected.popleft()))
-            if self._begun[-1].holds(position):
-                return self._begun[-1]
+            start, stop = self._expected.popleft()
+            # What is far back, or before the first read, has been left out.
+            if position < stop or (self._begun and position - stop <= MAX_AHEAD_BYTES):
+                self._begun.append(_Piece(self.fetch, start, stop))
+                if self._begun[-1].holds(position):
+                    return self._begun[-1]
         return None
 
 
