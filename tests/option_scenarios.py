@@ -122,7 +122,7 @@ def plain(rows: Iterable[Row]) -> list[tuple[Row, str]]:
 
 
 def drawn(name: str, seed: int, share: float) -> list[Row]:
-    """As corpus/readers/sample.py says: splitmix64 of the file's hash and the row's number."""
+    """As corpus/rows.py says: splitmix64 of the file's hash and the row's number."""
     size = len(file_bytes(name))
     key = xxhash.xxh3_64_intdigest(f"0 {size} {name}".encode(), seed)
     found = []

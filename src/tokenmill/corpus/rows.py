@@ -339,8 +339,10 @@ def _pieces(rows: Rows, options: ReadOptions) -> Iterator[Rows]:
         before = ends[start - 1] if start else 0
         stop = int(np.searchsorted(ends, before + options.batch_bytes, side="right"))
         stop = max(start + 1, min(stop, start + MAX_BATCH_ROWS))
-        yield rows.between(first_row, int(numbers[stop - 1]) + 1)
-        start, first_row = stop, int(numbers[stop - 1]) + 1
+        stop_row = int(numbers[stop - 1]) + 1
+        is_whole = stop - start == len(rows) and stop_row == rows.stop
+        yield rows if is_whole else rows.between(first_row, stop_row)
+        start, first_row = stop, stop_row
     if first_row < rows.stop:
         yield Rows.left_out(first_row, rows.stop - first_row)
 
@@ -349,7 +351,8 @@ def _with_text(rows: Rows, options: ReadOptions, num_before: int) -> Rows:
     """Rows whose text is made, and checked; `num_before` more documents than rows come before."""
     if not len(rows):
         return Rows.left_out(rows.first_row + num_before, rows.num_covered)
-    rows = replace(rows, rejected=_reasons(rows), unreadable={})
+    if rows.unreadable:
+        rows = replace(rows, rejected=_reasons(rows), unreadable={})
     raw = _raw_text(rows, options)
     kept = {key: rows[key] for key in rows.keys if key.startswith("keep:")}
     if options.lists == "documents":

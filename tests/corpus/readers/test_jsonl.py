@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.corpus.readers.test_contract import rows_read, source_of
+from tokenmill.corpus.columns import schema_text
 from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.corpus.rows import documents
+from tokenmill.corpus.spans import Span
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.testing.reader_contract import LARGE, SMALL, TINY
 
@@ -175,6 +178,38 @@ def test_jsonl_when_number_is_odd_then_row_does_not_depend_on_neighbours(
 ):
     (tmp_path / "a.jsonl").write_bytes(GOOD + b'{"text": "n", "x": %s}\n' % value + neighbour)
     assert rows_read(tmp_path / "a.jsonl", LARGE)[0][:2] == ["good", "n"]
+
+
+NUMBERS = ["1", "-0", "-0.0", "2.5", "0", "9007199254740991", "9007199254740993", "1e3", "null"]
+NUMBERS += ["123456789012345678901", "1e999", "NaN", "true", '"3"', '"\\ud83d"', "[1]", '{"a": 1}']
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    values=st.lists(st.sampled_from(NUMBERS[:9]) | st.sampled_from(NUMBERS), max_size=6),
+    kind=st.sampled_from([pa.float64(), pa.int64(), pa.large_string(), pa.bool_()]),
+    where=st.sampled_from([None, "n >= 1", "n == 9007199254740993", "n is null", "n", "n != '3'"]),
+)
+def test_jsonl_when_columns_are_asked_for_then_a_row_does_not_depend_on_neighbours(
+    tmp_path, values, kind, where
+):
+    types = schema_text(pa.schema([("n", kind)]))
+    options = ReadOptions(where=where, keep=("n",), kept_types=types)
+    lines = [f'{{"text": "t", "n": {value}, "m": [{{"n": 1}}]}}' for value in values]
+    whole, alone = [], []
+    for rows in ([*lines, "broken"], *([line] for line in lines)):
+        path = tmp_path / "a.jsonl"
+        path.write_text("".join(f"{row}\n" for row in rows))
+        reader, source = reader_for("jsonl", options), source_of(path)
+        span = Span(source, 0, source.num_bytes, source.num_bytes)
+        found = whole if rows[-1] == "broken" else alone
+        [part] = documents(reader, span, options)
+        first = 0 if found is whole else len(alone)
+        of_row = dict(zip(part.numbers.tolist(), part.batch.to_pylist(), strict=True))
+        for at in range(len(rows)):
+            one = of_row.get(at)
+            found.append((repr(one and {**one, "row": first + at}), part.rejected.get(at)))
+    assert whole[:-1] == alone
 
 
 def test_jsonl_when_file_starts_with_utf8_mark_then_it_is_dropped(tmp_path):

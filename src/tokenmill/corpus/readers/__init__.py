@@ -87,7 +87,7 @@ class ReadOptions:
     where: str | None = None  # an expression that rows must satisfy (tokenmill.where)
     sample: float | None = None  # the fraction of the rows that goes in (sample.py)
     seed: int = 0  # of the sample
-    keep: tuple[str, ...] | None = None  # columns to keep beside the tokens (kept_columns.py)
+    keep: tuple[str, ...] | None = None  # columns to keep beside the tokens (corpus/columns.py)
     kept_types: str | None = None  # their types in the plan; without them batches do not keep any
 
     def __post_init__(self) -> None:
