@@ -458,8 +458,8 @@ BUGS = [
     Bug(
         "leave an option out of a run's identity",
         "config/options.py",
-        '    text_column: str = "text"',
-        '    text_column: str = _not_in_identity("text")',
+        'meta.text is a field of meta", of_source=True,',
+        'meta.text is a field of meta", of_source=True, in_identity=False,',
         CHANGED,
     ),
     Bug(
