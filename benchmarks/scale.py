@@ -304,9 +304,7 @@ class Stages:
 def made_work(out: str, plan: Plan) -> str:
     """The work folder, with files that stand for shards."""
     work = work_of(out, plan.plan_id)
-    make_folders(work)
-    for name in ("parts", "records"):
-        os.makedirs(os.path.join(work, name))
+    make_folders(work, ("parts", "records"))
     for split in SPLITS:
         with open(os.path.join(work, "shards", f"{split}.bin"), "wb"):
             pass

@@ -198,7 +198,7 @@ def test_bos_when_ranks_have_no_such_token_then_it_is_given_with_its_id(texts, s
         ({**CL100K, "format": "npy"}, "npy's --eot prepend"),
         ({**CL100K, "bos": "none"}, "--bos-token with --bos none"),
         ({"tokenizer": "cl100k_base", "bos_token": "<s>"}, "no special token '<s>'"),
-        ({"bos": "append"}, "unknown --bos 'append'"),
+        ({"bos": "append"}, "--bos is one of prepend, none; got 'append'"),
     ],
 )
 def test_bos_when_it_cannot_be_then_says_what_to_type(options, message, source, tmp_path):

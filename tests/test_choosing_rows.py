@@ -209,7 +209,7 @@ def test_estimate_when_rows_are_chosen_then_honours_it(rows, sources):
         ({"sample": 0.0}, "--sample must lie between 0 and 1"),
         ({"sample": 10}, "--sample must lie between 0 and 1"),
         ({"limit_tokens": 0}, "--limit-tokens must be positive"),
-        ({"limit_tokens": "many"}, "--limit-tokens: not a number"),
+        ({"limit_tokens": "many"}, "--limit-tokens takes a whole number"),
     ],
 )
 def test_option_when_value_is_wrong_then_says_so(options, message):
@@ -274,7 +274,7 @@ def test_where_when_a_decimal_is_beyond_2_to_53_then_is_compared_exactly(tmp_pat
 def test_sample_when_written_as_percent_then_is_that_share(rows, sources, tmp_path):
     prepared(sources, tmp_path / "a", sample="10%")
     prepared(sources, tmp_path / "a", sample=0.1)  # the same dataset
-    with pytest.raises(ConfigError, match=r"--sample takes a number, got 'ten'"):
+    with pytest.raises(ConfigError, match=r"--sample takes a number, .* got 'ten'"):
         prepared(sources, tmp_path / "b", sample="ten")
 
 

@@ -67,7 +67,7 @@ def require_own(out: str, stdlib: str) -> None:
     if not store_of(out).is_local:
         return  # in a bucket, every run gets a folder of its own
     settle(out)
-    names = set(store_of(out).names(out))
+    names = set(os.listdir(out) if os.path.isdir(out) else ())
     if exists(plan_path(out)):
         names.add(WORK_NAME)
     others = sorted(names - _names_of_demo(out, os.path.join(stdlib, "")))

@@ -249,7 +249,7 @@ def test_template_when_it_is_wrong_then_a_caret_shows_where(text, said):
     [
         ({"template": "{a}", "text_column": "b"}, "--text-column has no meaning"),
         ({"template": "{a}", "lists": "join"}, "--lists has no meaning"),
-        ({"lists": "joined"}, "known: join, documents"),
+        ({"lists": "joined"}, "--lists is one of join, documents"),
     ],
 )
 def test_options_when_they_contradict_then_they_are_refused(options, said):
