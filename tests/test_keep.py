@@ -474,6 +474,31 @@ def test_json_fields_have_the_type_of_the_first_lines(tmp_path):
     assert json.loads(rows[50]["m"]) == {"x": "é"} and rows[-1]["i"] == 1 << 60
 
 
+@pytest.mark.parametrize(
+    ("usual", "odd"),
+    [
+        ("7", "4.7"),
+        ("7", "true"),
+        ("7", '"7"'),
+        ("0.5", "true"),
+        ("0.5", "1e400"),
+        ("0.5", "9" * 401),
+        ('"a"', "1e400"),
+        ('"a"', f"[{'9' * 401}]"),
+        ("true", "1"),
+    ],
+)
+def test_keep_when_a_value_of_json_would_change_in_its_column_then_its_row_is_quarantined(
+    usual, odd, tmp_path
+):
+    """Arrow makes 4 of 4.7, and 1.0 of true."""
+    lines = [f'{{"text": "t", "n": {n}}}' for n in [usual] * 120 + [odd, usual]]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    manifest = prepared(tmp_path / "a.jsonl", tmp_path / "out", keep="n", max_bad_fraction=1.0)
+    assert (manifest.counts.num_written, manifest.counts.num_quarantined) == (121, 1)
+    assert tokenmill.verify(tmp_path / "out", full=True).is_whole
+
+
 def test_text_that_is_no_utf8_is_quarantined_with_its_column(tmp_path):
     column = pa.array([b"fine", b"\xff", None]).view(pa.string())
     path = write_rows(tmp_path / "a.parquet", column, "url")

@@ -73,7 +73,9 @@ def test_counts_are_taken_as_people_write_them(option, value):
     assert getattr(config, option) == 1000 and type(getattr(config, option)) is int
 
 
-@pytest.mark.parametrize("value", ["many", 1.5, True, [1], float("nan")])
+@pytest.mark.parametrize(
+    "value", ["many", 1.5, True, [1], float("nan"), pytest.param(10**5000, id="huge")]
+)
 def test_counts_that_are_none_are_refused(value):
     with pytest.raises(ConfigError, match="--shard-tokens"):
         tokenmill.Config(sources="a", shard_tokens=value)

@@ -293,13 +293,17 @@ def test_demo_prepares_the_standard_library_and_shows_a_sample(tmp_path):
         ("1e8", 10**8),
         ("7", 7),
         ("2K", 2000),
+        ("4.1B", 4_100_000_000),
+        ("2.01M", 2_010_000),
+        ("100,000", 100_000),
+        ("9007199254740993", (1 << 53) + 1),
     ],
 )
 def test_counts_are_read_as_people_write_them(text, number):
     assert parsed_count(text) == number
 
 
-@pytest.mark.parametrize("text", ["", "M", "1.5", "ten", "-3", "1e-3"])
+@pytest.mark.parametrize("text", ["", "M", "1.5", "ten", "-3", "1e-3", "1,5B", "1,,0", "1.2345K"])
 def test_counts_that_are_none_are_refused(text):
     with pytest.raises(ConfigError):
         parsed_count(text)

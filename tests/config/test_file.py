@@ -7,9 +7,11 @@ import json
 import math
 import random
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import oracle
@@ -20,7 +22,7 @@ from tokenmill.cli.run_options import config_from, typed_config
 from tokenmill.config import Config
 from tokenmill.config.file import MAX_BYTES, ConfigFile
 from tokenmill.config.options import OPTIONS, SOURCE_KEYS
-from tokenmill.dataset.recipe import toml_text
+from tokenmill.dataset.recipe import prepare_command, toml_text
 from tokenmill.errors import ConfigError
 
 TEXT = """\
@@ -342,6 +344,10 @@ RUNS = {
     "unnamed": (None, {"format": "mds", "seq_len": "document", "tokenizer": "cl100k_base"}),
     "unnamed, defaults": (None, {}),
     "unnamed, BOS": (None, {"tokenizer": "cl100k_base", "bos_token": "<|fim_prefix|>"}),
+    "unnamed, another end": (
+        None,
+        {"tokenizer": "cl100k_base", "eot_token": "<|fim_prefix|>", "seed": 0, "shuffle": True},
+    ),
     "unnamed, samples": (None, {"format": "mds", "seq_len": 64, "name": None, "sample": 0.5}),
 }
 
@@ -362,6 +368,20 @@ def test_dataset_when_made_again_from_its_own_configuration_then_the_same_bytes(
         read = tomllib.loads((tmp_path / "tokenmill.toml").read_text())
         assert list(read["source"]) == list(tables)
         assert read["source"]["code"]["paths"] == [str(corpus / "code")]
+
+
+@pytest.mark.parametrize("run", [name for name, (tables, _) in RUNS.items() if tables is None])
+@pytest.mark.parametrize("source", ["web", "code"])
+def test_dataset_when_made_again_by_the_command_that_is_shown_then_the_same_bytes(
+    run, source, corpus, tmp_path
+):
+    options = {**RUNS[run][1], "text_column": {"web": "text", "code": "content"}[source]}
+    out, again = tmp_path / "out", tmp_path / "again"
+    made = tokenmill.prepare(corpus / source, out, num_proc=1, max_bad_fraction=0.5, **options)
+    assert made.counts.num_quarantined == (source == "code")
+    shown = prepare_command(made).replace("SOURCE", str(corpus / source)).replace("OUT", str(again))
+    assert main([*shlex.split(shown)[1:], "--num-proc", "1"]) == 0
+    assert contents(again) == contents(out)
 
 
 def test_dataset_when_converted_or_foreign_then_has_no_configuration(corpus, tmp_path, capfd):
@@ -405,3 +425,19 @@ def test_dataset_when_its_manifest_is_hostile_then_no_line_of_it_gets_into_the_f
         assert "bug in tokenmill" not in said.err
         assert "out" not in tomllib.loads(said.out) and "\nout" not in said.out
         table.pop(key) if was is None else table.__setitem__(key, was)
+
+
+@pytest.mark.parametrize("one", [1, 1.0, np.float64(1)])
+def test_source_when_its_own_sample_is_all_then_that_of_the_run_is_undone(one):
+    given = {"a": "c.jsonl", "b": {"paths": "c.jsonl", "sample": one}}
+    config = Config(sources=given, sample=0.5)
+    assert [own.sample for own in config.by_source().values()] == [0.5, None]
+    assert repr(config.identity()["named"]["b"]["sample"]) == "1.0"
+    for wrong in (True, np.int64(1), "100%"):
+        with pytest.raises(ConfigError, match="source b: --sample"):
+            Config(sources={"b": {"paths": "c.jsonl", "sample": wrong}}, sample=0.5)
+
+
+@pytest.mark.parametrize("name", ["local", "file", "http", "https", "s3"])
+def test_output_when_its_name_is_that_of_a_scheme_then_it_is_a_folder(name):
+    assert Config(sources="a", out=name).out == name

@@ -168,6 +168,8 @@ def _count(value: Any) -> int:
         raise Unfit("") from None
     if found <= 0:
         raise Unfit(f" must be positive, got {found}")
+    if found >= 1 << 63:
+        raise Unfit(f" must be below 2^63, got {_shown(found)}")
     return found
 
 
@@ -236,9 +238,9 @@ def _typed_number(word: str) -> Any:
 
 
 def _switch(value: Any) -> bool:
-    if not isinstance(value, bool):
+    if type(value).__name__ not in ("bool", "bool_"):  # NumPy's
         raise Unfit("")
-    return value
+    return bool(value)
 
 
 COUNT = Kind('a whole number, such as 1000 or "100M"', _count, "N", "100M")

@@ -472,8 +472,10 @@ class NamedSource:
 
 def _own_value(name: str, value: Any) -> Any:
     option = OPTIONS[name]
-    is_unset = option.unset is not None and value == option.unset
-    return value if is_unset else option.kind.checked(called(name), value)
+    is_plain = isinstance(value, (str, int, float)) and not isinstance(value, bool)
+    if is_plain and value == option.unset:
+        return option.unset
+    return option.kind.checked(called(name), value)
 
 
 def _pairs(options: Any) -> tuple[tuple[str, Any], ...]:

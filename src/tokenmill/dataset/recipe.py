@@ -41,13 +41,19 @@ def prepare_command(manifest: Manifest) -> str:
     usual = resolved(Config(sources=("SOURCE",), format=options["format"]), identity).identity()
     tokenizer = pinned_name(manifest.revisions, encoding["name"])
     words = ["tokenmill prepare SOURCE -o OUT", f"--tokenizer {shlex.quote(tokenizer)}"]
-    if encoding["name"] not in ENCODING_NAMES:
-        words += _tokenizer_options(encoding)
+    words += _tokenizer_options(encoding)
     words += _bos_option(options, encoding)
-    return " ".join((*words, f"--format {options['format']}", *_changed(options, usual)))
+    words += [f"--format {options['format']}", *_changed(options, usual)]
+    if share := _tolerated(manifest.counts):
+        words.append(f"--max-bad-fraction {share}")
+    return " ".join(words)
 
 
 def _tokenizer_options(encoding: dict[str, Any]) -> Iterator[str]:
+    if encoding["name"] in ENCODING_NAMES:
+        if encoding["eot"] != builtin_identity(encoding["name"], None, None).eot:
+            yield f"--eot-token {shlex.quote(encoding['eot'])}"
+        return
     if encoding["pattern"] is not None:
         yield f"--pattern {shlex.quote(encoding['pattern'])}"
     yield f"--eot-token {shlex.quote(encoding['eot'])}"
@@ -71,7 +77,7 @@ def _typed(name: str, value: Any) -> Iterator[str]:
     words = [word for word, meant, _ in option.switches if value == meant]
     if words or value is True:
         yield words[0] if words else called(name)
-    elif option.help and value not in (None, False):
+    elif option.help and value is not None and value is not False:
         yield f"{called(name)} {shlex.quote(option.kind.written(value))}"
 
 
@@ -127,8 +133,14 @@ def _options(config: Config, counts: Counts) -> dict[str, Any]:
         found["seq_len"] = "document"
         if not get_format(config.format).traits.samples:
             del found["seq_len"]
+    share = _tolerated(counts)
+    return found | ({"max_bad_fraction": share} if share else {})
+
+
+def _tolerated(counts: Counts) -> float | None:
+    """The share of bad rows, if it is more than is tolerated by default."""
     share = math.ceil(counts.num_quarantined / max(1, counts.num_rows) * 1e6) / 1e6
-    return found | ({"max_bad_fraction": share} if share > Config.max_bad_fraction else {})
+    return share if share > Config.max_bad_fraction else None
 
 
 def _tables(config: Config, manifest: Manifest, local: str | None) -> dict[str, dict[str, Any]]:

@@ -95,7 +95,9 @@ def require_plain(url: str) -> None:
 
 def require_output(url: str) -> None:
     """Raise ConfigError for a URL that no dataset can be written to."""
-    scheme, _, rest = url.partition("://")
+    scheme, is_url_, rest = url.partition("://")
+    if not is_url_:
+        return
     if scheme in ("file", "local"):
         raise ConfigError(f"{url} is a local folder: give its path", hint=rest)
     if scheme in ("http", "https"):

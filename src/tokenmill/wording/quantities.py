@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import math
 import re
 from numbers import Real
 from typing import SupportsIndex
 
 from tokenmill.errors import ConfigError
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+_POWERS = {"": 0, "K": 3, "M": 6, "B": 9, "G": 9, "T": 12}
 Quantity = int | str  # a number, or one as people write it
 
 
 def parsed_count(text: str) -> int:
-    """A number as people type it: 100M, 1.5B, 100_000, 1e8."""
+    """A number as people type it: 100M, 1.5B, 100_000, 100,000, 1e8. A decimal comma is none."""
     match = re.fullmatch(
-        r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][0-9]+)?)\s*([KMBGT]?)", text.strip().upper()
+        r"([0-9][0-9_]*|[0-9]{1,3}(?:,[0-9]{3})+)(?:\.([0-9]+))?(?:E([0-9]{1,2}))?\s*([KMBGT]?)",
+        text.strip().upper(),
     )
     if match is None:
         raise ConfigError(f"not a number: {text!r}", hint="write 100M, 1.5B or 100000000")
-    value = float(match[1].replace("_", "").replace(",", "")) * _UNITS[match[2]]
-    if not math.isfinite(value) or value != int(value):
+    whole, part = re.sub("[_,]", "", match[1]), (match[2] or "").rstrip("0")
+    power = int(match[3] or 0) + _POWERS[match[4]] - len(part)
+    if power < 0:
         raise ConfigError(f"not a whole number: {text!r}")
-    return int(value)
+    return int(whole + part) * int(10**power)
 
 
 def count_of(option: str, value: object) -> int:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import tokenmill
 from tests.corpus.readers.test_contract import rows_read, source_of
 from tokenmill.corpus.columns import schema_text
 from tokenmill.corpus.readers import ReadOptions, reader_for
@@ -282,3 +283,22 @@ def test_jsonl_when_file_shrinks_after_planning_then_input_error(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(GOOD * 5)
     with pytest.raises(InputError, match="ends at byte 85, before byte 340"):
         list(reader.rows(span))
+
+
+def test_line_when_nested_deeply_then_what_becomes_of_it_does_not_depend_on_the_caller(tmp_path):
+    """Python's decoder takes as many levels as its caller's stack leaves it."""
+    lists = ["[" * depth + "]" * depth for depth in (390, 700)]
+    nested = [f'{{"text": "d", "meta": {{"a": 1}}, "x": {one}}}' for one in lists]
+    text = '{"text": "' + "[{" * 900 + '", "meta": {"a": 1}}'
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join([*nested, text]) + "\n")
+
+    def counts(depth: int) -> tuple[int, int]:
+        if depth:
+            return counts(depth - 1)
+        made = tokenmill.prepare(
+            path, tmp_path / "out", keep="meta.a", num_proc=1, max_bad_fraction=1, overwrite=True
+        )
+        return made.counts.num_written, made.counts.num_quarantined
+
+    assert counts(0) == counts(400) == (2, 1)

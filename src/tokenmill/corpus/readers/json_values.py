@@ -20,6 +20,8 @@ and lists are read line by line.
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -45,13 +47,20 @@ WHITESPACE = b" \t\r\n"
 # If only the text counts, which is never a number, floats will do: int has a limit of 4,300 digits.
 DECODER = json.JSONDecoder(parse_int=float)
 _MAX_DIGITS = 400  # far beyond int64
+MAX_DEPTH = 400  # of arrays and objects in a line, where Arrow does not read it
+_NESTING = re.compile(r'"(?:[^"\\]|\\.)*+"|[][{}]', re.DOTALL)
 
 
 def _number(digits: str) -> int | float:
     return int(digits) if len(digits) <= _MAX_DIGITS else ExactNumber(digits)
 
 
-EXACT_DECODER = json.JSONDecoder(parse_int=_number)
+def _real(digits: str) -> float:
+    number = float(digits)
+    return ExactNumber(digits) if math.isinf(number) else number
+
+
+EXACT_DECODER = json.JSONDecoder(parse_int=_number, parse_float=_real)
 _KIND_NAMES: dict[type, str] = {
     dict: "an object",
     list: "an array",
@@ -241,6 +250,8 @@ def _decoded(line: bytes, replace_bad_text: bool) -> tuple[str, bool]:
 
 def object_of(line: str, decoder: json.JSONDecoder = EXACT_DECODER) -> dict[str, Any]:
     """The object on a line. Raises BadLine; RecursionError if it is nested too deeply."""
+    if _is_deep(line):
+        raise RecursionError
     try:
         value = decoder.decode(line)
     except json.JSONDecodeError as error:
@@ -248,6 +259,17 @@ def object_of(line: str, decoder: json.JSONDecoder = EXACT_DECODER) -> dict[str,
     if not isinstance(value, dict):
         raise BadLine(f"{_KIND_NAMES.get(type(value), 'null')}, not an object")
     return value
+
+
+def _is_deep(line: str) -> bool:
+    """Whether it is nested over MAX_DEPTH: what Python's decoder takes depends on who calls it."""
+    if line.count("[") + line.count("{") <= MAX_DEPTH:
+        return False
+    depth = most = 0
+    for found in _NESTING.finditer(line):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+        most = max(most, depth)
+    return most > MAX_DEPTH
 
 
 def _value(one: Mapping[str, Any], names: Names) -> Any:
@@ -298,7 +320,7 @@ def _string(value: Any, what: str, name: str) -> tuple[str | None, bool]:
 
 def _slot(one: Mapping[str, Any], column: AskedColumn, options: ReadOptions) -> tuple[Any, bool]:
     value = _value(one, column.names)
-    if isinstance(value, ExactNumber):
+    if isinstance(value, ExactNumber) and value.digits.removeprefix("-").isdecimal():
         return value.digits, False
     if isinstance(value, float):
         raise BadLine(f"field {column.name!r} is a number that is not whole: {_NO_FLOATS}")
@@ -330,7 +352,13 @@ def _kept(one: Mapping[str, Any], column: AskedColumn, options: ReadOptions) -> 
     value = _value(one, column.names)
     if value is None or column.type != pa.large_string():
         return value, False
-    return valid_text(value if isinstance(value, str) else json.dumps(value))[0], False
+    if isinstance(value, str):
+        return valid_text(value)[0], False
+    try:
+        return json.dumps(value, allow_nan=False), False
+    except ValueError:
+        what = f"field {column.name!r} has a number beyond a double, and is kept as "
+        raise BadLine(what + shown(column.type)) from None
 
 
 _Read = Callable[[Mapping[str, Any], AskedColumn, ReadOptions], tuple[Any, bool]]
@@ -435,13 +463,12 @@ _MAKERS: dict[str, list[Callable[[Sequence[Any]], pa.Array]]] = {
 
 def _typed(values: list[Any], column: AskedColumn, bad: dict[int, str], first_row: int) -> pa.Array:
     """Kept values in the plan's type; those that it does not hold are null, and `bad`."""
-    try:
-        found = _as_they_are(values, column.type)
-        return pa.array(values, column.type) if found is None else found
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        pass
+    if (found := _as_they_are(values, column.type)) is not None:
+        return found
     for at, value in enumerate(values):
         try:
+            if value is not None and not _is_held(value, column.type):
+                raise ValueError
             pa.array([value], column.type)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             what = f"field {column.name!r} is {json.dumps(value)[:40]}, and is kept as "
@@ -450,11 +477,19 @@ def _typed(values: list[Any], column: AskedColumn, bad: dict[int, str], first_ro
     return pa.array(values, column.type)
 
 
+def _is_held(value: Any, type_: pa.DataType) -> bool:
+    """Whether Arrow would keep the value and not change it: 4.7 becomes 4, and true 1.0."""
+    if pa.types.is_floating(type_):
+        return type(value) in (int, float)
+    return type(value) is int if pa.types.is_integer(type_) else True
+
+
 def _as_they_are(values: Sequence[Any], type_: pa.DataType) -> pa.Array | None:
     """The values if each is of the column's own type, which needs no pandas (arrays.py)."""
     kinds = set(map(type, values)) - {type(None)}
     if type_ == pa.bool_() and kinds <= {bool}:
         return boolean_array_of(values)
-    if (type_ == pa.int64() and kinds <= {int}) or (type_ == pa.float64() and kinds <= {float}):
+    is_whole = kinds <= {int} and all(value is None or value in _INT64 for value in values)
+    if (type_ == pa.int64() and is_whole) or (type_ == pa.float64() and kinds <= {float}):
         return number_array_of(values, type_)
     return None
