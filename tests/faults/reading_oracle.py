@@ -121,7 +121,14 @@ def _record(lines: Iterable[str], delimiter: str, at: int) -> tuple[list[str], i
     return fields, at + reader.line_num
 
 
+def may_be_deep(text: str) -> bool:
+    """Whether it may be nested deeper than the levels that are read line by line."""
+    return text.count("[") + text.count("{") > 400
+
+
 def _line(line: bytes) -> Any:
+    if may_be_deep(line.decode(errors="replace")):
+        return ANY
     try:
         found = json.loads(line.decode(), parse_int=Whole)
     except RecursionError:
@@ -144,7 +151,8 @@ def _elements(data: bytes) -> Iterator[Any]:
         except (ValueError, RecursionError):
             raise Refused("an element") from None
         is_utf8 = not any("\udc80" <= letter <= "\udcff" for letter in text[at:end])
-        yield found if isinstance(found, dict) and is_utf8 else None
+        is_row = isinstance(found, dict) and is_utf8
+        yield ANY if may_be_deep(text[at:end]) else found if is_row else None
         end += len(text[end:]) - len(text[end:].lstrip(blank))
         if text[end : end + 1] not in (",", "]"):
             raise Refused("what follows an element")

@@ -941,7 +941,7 @@ def test_cluster_that_wants_a_token_is_said_to_want_it(token_cluster, tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"runner": "spark"}, "known: inline, processes, ray"),
+        ({"runner": "spark"}, "is one of inline, processes, ray"),
         ({"ray_address": "auto"}, "--ray-address is only for --runner ray"),
         ({"worker_cpus": 2.0, "runner": "processes"}, "--worker-cpus is only for --runner ray"),
         ({"runner": "inline", "num_proc": 2}, "--runner inline has one worker"),
