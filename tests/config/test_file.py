@@ -441,3 +441,14 @@ def test_source_when_its_own_sample_is_all_then_that_of_the_run_is_undone(one):
 @pytest.mark.parametrize("name", ["local", "file", "http", "https", "s3"])
 def test_output_when_its_name_is_that_of_a_scheme_then_it_is_a_folder(name):
     assert Config(sources="a", out=name).out == name
+
+
+def test_file_when_it_contradicts_itself_then_it_is_named(file):
+    file.write_text('val = "none"\nval_fraction = 0.1\n')
+    with pytest.raises(ConfigError, match=r"choose one of .*tokenmill\.toml"):
+        asked("a", "-o", "out", "--config", file)
+
+
+def test_columns_when_a_quote_is_not_closed_then_refused():
+    with pytest.raises(ConfigError, match="--keep"):
+        Config(sources="a", keep='"id')

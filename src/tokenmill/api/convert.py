@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from tokenmill.api.tokenizer import encoding_named
 from tokenmill.config.arguments import suggesting
+from tokenmill.config.kinds import COUNT, SEQ_LEN
 from tokenmill.dataset.convert import Target
 from tokenmill.dataset.convert import convert as converted
 from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.encodings import Encoding
-from tokenmill.wording.quantities import Quantity, count_of, seq_len_of
+from tokenmill.wording.quantities import Quantity
 
 
 @suggesting
@@ -44,8 +45,8 @@ def convert(
         out=os.fspath(out),
         format=format,
         name=name,
-        shard_tokens=None if shard_tokens is None else count_of("shard_tokens", shard_tokens),
-        seq_len=None if seq_len is None else seq_len_of("seq_len", seq_len),
+        shard_tokens=None if shard_tokens is None else COUNT.checked("shard_tokens", shard_tokens),
+        seq_len=None if seq_len is None else SEQ_LEN.checked("seq_len", seq_len),
         dtype=dtype,
         drop=(drop,) if isinstance(drop, str) else tuple(drop),
         overwrite=overwrite,

@@ -20,7 +20,6 @@ from tokenmill.cli.screen import (
 from tokenmill.cli.summary import address_lines, note_lines
 from tokenmill.cli.usage import CommandParser
 from tokenmill.wording.plural import counted
-from tokenmill.wording.quantities import count_of, seq_len_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,11 +49,11 @@ def add_arguments(parser: CommandParser) -> None:
         "--format", required=True, metavar="NAME", help="`tokenmill formats` lists them"
     )
     parser.add_argument("--name", help="stem of shard names (default: the format's)")
-    parser.add_argument("--shard-tokens", metavar="N", help="tokens per shard")
-    parser.add_argument(
-        "--seq-len",
-        metavar="N",
-        help="tokens per sample, if the format holds samples; `document` for one per document",
+    add_option(parser, "shard_tokens", "tokens per shard")
+    add_option(
+        parser,
+        "seq_len",
+        "tokens per sample, if the format holds samples; `document` for one per document",
     )
     parser.add_argument(
         "--dtype",
@@ -125,13 +124,12 @@ def convert_source(arguments: argparse.Namespace) -> None:
     if not arguments.quiet:
         for text in _inferred(source):
             print(printable(text), file=sys.stderr)
-    shard_tokens, seq_len = arguments.shard_tokens, arguments.seq_len
     target = Target(
         out=arguments.out,
         format=arguments.format,
         name=arguments.name,
-        shard_tokens=None if shard_tokens is None else count_of("--shard-tokens", shard_tokens),
-        seq_len=None if seq_len is None else seq_len_of("--seq-len", seq_len),
+        shard_tokens=arguments.shard_tokens,
+        seq_len=arguments.seq_len,
         dtype=arguments.dtype,
         drop=tuple(arguments.drop),
         overwrite=arguments.overwrite,

@@ -137,7 +137,11 @@ def typed_config(arguments: argparse.Namespace, command: str = "", **more: Any) 
         return Config(**typed)
     from tokenmill.config.file import ConfigFile  # takes 10 ms, which only --config should pay
 
-    return Config(**ConfigFile.read(arguments.config).completed(typed))
+    file = ConfigFile.read(arguments.config)
+    try:
+        return Config(**file.completed(typed))
+    except ConfigError as error:  # what contradicts may be in the file, or typed
+        raise ConfigError(f"{error.message} (with {file.path})", error.hint) from error
 
 
 def typed_sources(words: Sequence[str]) -> dict[str, dict[str, str]] | list[str]:

@@ -148,7 +148,8 @@ def choice(*names: str) -> Kind:
 
     def parse(value: Any) -> str:
         if value not in names:
-            raise Unfit(f" is one of {', '.join(names)}; got {_shown(value)}")
+            known = "" if len(names) == 1 else "one of "
+            raise Unfit(f" is {known}{', '.join(names)}; got {_shown(value)}")
         return str(value)
 
     metavar = f"{{{','.join(names)}}}"
@@ -249,8 +250,8 @@ MEMORY = Kind('a number of bytes, such as "2G"', _count, "N", "2G")
 SEQ_LEN = Kind(
     "a whole number, or `document`", _seq_len, "N", "2048", written=lambda n: str(n or "document")
 )
-WHOLE = Kind("a whole number", _whole, "N", "8", typed=_typed_whole)
-SEED = Kind("a whole number", _seed, "S", typed=_typed_whole)
+WHOLE = Kind("a whole number", _whole, "N", "8080", typed=_typed_whole)
+SEED = Kind("a whole number", _seed, "S", "42", typed=_typed_whole)
 SHARE = Kind('a number, such as 0.1 or "10%"', _share, "F", "0.1")
 FRACTION = Kind("a number", _fraction, "F", "0.01", typed=_typed_number)
 TOLERATED = Kind("a number", _tolerated, "F", "0.01", typed=_typed_number)
@@ -265,7 +266,7 @@ SWITCH = Kind("true or false", _switch)
 def columns_in(text: str) -> tuple[str, ...]:
     """Column names separated by commas; a name that contains a comma is in double quotes."""
     try:
-        rows = list(csv.reader([text], skipinitialspace=True))
+        rows = list(csv.reader([text], skipinitialspace=True, strict=True))
     except csv.Error as error:
         raise ConfigError(f"--keep {text!r}: {error}", hint="--keep id,url") from None
     return tuple(dict.fromkeys(name.strip() for row in rows for name in row))

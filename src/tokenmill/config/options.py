@@ -28,7 +28,6 @@ from tokenmill.errors import ConfigError, InputError
 # Groups of the command line's help.
 READ, ENCODED = "what is read", "how it is encoded"
 WRITTEN, RUNS = "what is written", "how it runs"
-# Commands that take the option besides those that start a run.
 ESTIMATE, TRAIN, COMPARE = "estimate", "tokenizer train", "tokenizer compare"
 _TEXTS = (ESTIMATE, TRAIN, COMPARE)
 
@@ -40,15 +39,15 @@ class Option:
     kind: Kind
     group: str = ""
     help: str = ""  # "{default}" is filled in; empty: not on the command line
-    in_identity: bool = True  # it determines bytes; it is left out of the identity if ...
-    if_given: bool = False  # ... this is set, and it is None
+    in_identity: bool = True  # whether it determines bytes
+    if_given: bool = False  # whether the identity leaves it out where it is None
     of_source: bool = False  # a source may have its own
     # What a source without the run's value writes; TOML has no null.
     unset: Any = None
     switches: tuple[tuple[str, Any, str], ...] = ()  # words of a shell for a value, and their help
     is_optional: bool = False  # --no-NAME makes it None, whatever a configuration file says
-    instead_of: str = ""  # options of one such name exclude each other
-    also_of: tuple[str, ...] = ()
+    instead_of: str = ""  # options that have the same here exclude each other
+    also_of: tuple[str, ...] = ()  # commands that take it, besides those that start a run
     other_names: str = ""  # what other tools call it
 
 

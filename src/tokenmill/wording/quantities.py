@@ -45,11 +45,6 @@ def count_of(option: str, value: object) -> int:
     return int(value)
 
 
-def seq_len_of(option: str, value: object) -> int:
-    """Tokens per sample. `document` is 0: each document is a sample."""
-    return 0 if value in ("document", "documents") else count_of(option, value)
-
-
 def share_of(option: str, value: object) -> float:
     """A fraction as people write it: 0.1, "0.1" or "10%"."""
     if isinstance(value, str):
